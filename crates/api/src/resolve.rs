@@ -1,0 +1,135 @@
+//! From what a tenant wrote to a job for the store: image, policy and times, with every fault listed at once.
+
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use mayfly_core::{
+    digest::Salt,
+    id::{JobId, TenantId},
+    image::{ImageName, ImagePin},
+    job::JobSpec,
+};
+use mayfly_store::records::{BatchPlace, Idempotency, NewJob};
+use mayfly_wire::problem::{Code, FaultShown};
+
+use crate::{
+    app::App,
+    error::{ApiError, ApiResult, shown},
+    key::random_32,
+};
+
+/// The word of the fault that an image is not in the catalog.
+const NOT_PINNED: &str = "not_pinned";
+
+/// What a job is submitted with beside its spec.
+pub(crate) struct Submission {
+    pub(crate) tenant: TenantId,
+    pub(crate) spec: JobSpec,
+    pub(crate) batch: Option<BatchPlace>,
+    pub(crate) idempotency: Option<Idempotency>,
+}
+
+/// Applies every rule.
+///
+/// # Errors
+/// Outer: trouble. Inner: everything that is wrong with the job, in the order of its fields, the image last.
+pub(crate) async fn resolve(
+    app: &App,
+    submission: Submission,
+    now: DateTime<Utc>,
+) -> ApiResult<Result<NewJob, Vec<FaultShown>>> {
+    let parts = &app.parts;
+    let spec = submission.spec;
+    let pin = pin_of(app, &spec.image).await?;
+    let (times, mut faults) = match spec.times(&parts.policy, now) {
+        Ok(times) => (Some(times), Vec::new()),
+        Err(faults) => (None, shown(&faults)),
+    };
+    let (labels, priority, retain_source) = (spec.labels.clone(), spec.priority, spec.retain_source);
+    let resolved = match pin {
+        Some(pin) => spec
+            .resolve(&parts.policy, pin, &parts.baseline)
+            .map_err(|more| shown(&more)),
+        None => {
+            let mut more = spec
+                .check(&parts.policy)
+                .map_or_else(|more| shown(&more), |()| Vec::new());
+            more.push(FaultShown {
+                path: "image".to_owned(),
+                code: NOT_PINNED.to_owned(),
+                message: not_pinned(&spec.image),
+            });
+            Err(more)
+        }
+    };
+    let resolved = match (resolved, times) {
+        (Ok(resolved), Some(times)) => (resolved, times),
+        (resolved, _) => {
+            let mut all = resolved.err().unwrap_or_default();
+            // The image stays the last.
+            let at = all.iter().position(|fault| fault.code == NOT_PINNED);
+            let at = at.unwrap_or(all.len());
+            all.splice(at..at, faults.drain(..));
+            return Ok(Err(all));
+        }
+    };
+    let (resolved, times) = resolved;
+    Ok(Ok(NewJob {
+        id: JobId::new(),
+        tenant: submission.tenant,
+        pool: (parts.pool)(&resolved),
+        resolved: Arc::new(resolved),
+        labels,
+        priority,
+        not_before: times.not_before,
+        expires_at: times.expires_at,
+        retain_source,
+        salt: Salt::from_bytes(random_32()),
+        batch: submission.batch,
+        idempotency: submission.idempotency,
+    }))
+}
+
+fn not_pinned(image: &ImageName) -> String {
+    match image {
+        ImageName::Catalog(name) => format!(
+            "`{name}` is no name of the image catalog: `GET /v1/images` lists what is, an admin adds one"
+        ),
+        ImageName::Digest { digest, .. } => format!(
+            "no image of the catalog has the digest {digest}, and nothing is pulled on the way to a run: an admin pins \
+             it once"
+        ),
+    }
+}
+
+/// The problem that faults make.
+pub(crate) fn refusal(faults: Vec<FaultShown>) -> ApiError {
+    let only_images = faults.iter().all(|fault| fault.code == NOT_PINNED);
+    let code = if only_images {
+        Code::ImageNotPinned
+    } else {
+        Code::InvalidJob
+    };
+    ApiError::faults(code, faults)
+}
+
+/// What an image's name means, as it was within the last second.
+async fn pin_of(app: &App, name: &ImageName) -> ApiResult<Option<ImagePin>> {
+    let text = name.to_string();
+    let moment = app.moment();
+    if let Some(pin) = app.images.get(&text, moment) {
+        return Ok(Some(pin));
+    }
+    let found = match name {
+        ImageName::Catalog(name) => app.parts.store.find_image(name).await?,
+        ImageName::Digest { digest, .. } => {
+            let all = app.parts.store.list_images().await?;
+            all.into_iter().find(|entry| entry.pin.digest == *digest)
+        }
+    };
+    let pin = found.map(|entry| entry.pin);
+    if let Some(pin) = &pin {
+        app.images.put(text, pin.clone(), moment);
+    }
+    Ok(pin)
+}

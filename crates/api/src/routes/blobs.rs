@@ -1,0 +1,178 @@
+//! What executors fetch beside their orders, and leave beside their reports. No key opens these routes: all that is allowed
+//! stands in the address, under the server's signature (`mayfly_dispatch::blob`), and ends with the attempt. Whatever is wrong
+//! with a request reads the same.
+
+use std::{convert::Infallible, time::Duration};
+
+use axum::{
+    body::{Body, Bytes},
+    extract::{FromRequestParts, Path, Query, State},
+    http::{
+        HeaderMap, HeaderValue, StatusCode,
+        header::{CONTENT_LENGTH, CONTENT_TYPE},
+        request::Parts,
+    },
+    response::Response,
+};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use futures_util::stream;
+use http_body_util::{BodyExt as _, Limited};
+use mayfly_core::digest::Digest;
+use mayfly_dispatch::{
+    blob::{BlobClaim, BlobKind, BlobSignature},
+    content::JobContent,
+};
+use mayfly_store::blobs::BlobOwner;
+use mayfly_wire::problem::Code;
+use serde::Deserialize;
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::{
+    app::Shared,
+    error::{ApiError, ApiResult},
+    extract::{content_length, room},
+};
+
+/// Whose blob, and which.
+pub(super) const PATH: &str = "/v1/blobs/{tenant}/{job}/{attempt}/{kind}";
+
+const CONTENT_DIGEST: &str = "content-digest";
+
+/// Longest that a body may take to arrive.
+const BODY_TIME: Duration = Duration::from_secs(60);
+
+/// Bytes of a blob that go out at once.
+const PIECE: usize = 64 << 10;
+
+/// What an address says beside whose blob it is.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    bytes: u64,
+    expires: i64,
+    signature: BlobSignature,
+}
+
+/// What the address of a request allows, once its signature and its time are seen to be good.
+pub(crate) struct Allowed(BlobClaim);
+
+impl Allowed {
+    fn owner(&self) -> BlobOwner {
+        BlobOwner {
+            tenant: self.0.tenant,
+            job: self.0.job,
+            attempt: self.0.attempt,
+        }
+    }
+}
+
+/// The one answer to whoever may not: it does not say why.
+fn refused() -> ApiError {
+    ApiError::new(Code::NotFound).detail("there is no such blob")
+}
+
+impl FromRequestParts<Shared> for Allowed {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Shared) -> ApiResult<Self> {
+        let path = Path::<[String; 4]>::from_request_parts(parts, app).await;
+        let query = Query::<Asked>::from_request_parts(parts, app).await;
+        let (Ok(Path([tenant, job, attempt, kind])), Ok(Query(asked))) = (path, query) else {
+            return Err(refused());
+        };
+        let kind = match kind.as_str() {
+            "input" => BlobKind::Input,
+            "output" => BlobKind::Output,
+            _ => return Err(refused()),
+        };
+        let (Ok(tenant), Ok(job), Ok(attempt)) = (tenant.parse(), job.parse(), attempt.parse()) else {
+            return Err(refused());
+        };
+        let claim = BlobClaim {
+            tenant,
+            job,
+            attempt,
+            kind,
+            bytes: asked.bytes,
+            expires: asked.expires,
+        };
+        let context = (app.parts.context)();
+        let key = context.key.blob_key();
+        if !key.verify(parts.method.as_str(), &claim, &asked.signature) || claim.has_expired(context.now) {
+            return Err(refused());
+        }
+        Ok(Self(claim))
+    }
+}
+
+/// What the job of an attempt brings, as its order names it.
+pub(super) async fn fetch(State(app): State<Shared>, allowed: Allowed) -> ApiResult<Response> {
+    let length = usize::try_from(allowed.0.bytes).map_err(|_| refused())?;
+    let room = room(&app, length).await?;
+    let found = app.parts.store.find_input(allowed.owner()).await?;
+    let bytes = JobContent::take(&mut found.ok_or_else(refused)?).encode();
+    if bytes.len() != length {
+        return Err(ApiError::new(Code::Internal).because("a job's content is not what was signed"));
+    }
+    let mut response = Response::new(held(bytes.into(), room));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+    Ok(response)
+}
+
+/// Takes what the run of an attempt has written, to the digest that the request names (RFC 9530). It counts for nothing until
+/// the report of the session that holds the attempt names it too.
+pub(super) async fn leave(
+    State(app): State<Shared>,
+    allowed: Allowed,
+    headers: HeaderMap,
+    body: Body,
+) -> ApiResult<StatusCode> {
+    let most = usize::try_from(allowed.0.bytes).map_err(|_| refused())?;
+    let digest = named_digest(&headers).ok_or_else(refused)?;
+    let declared = content_length(&headers).ok_or_else(refused)?;
+    if declared > most {
+        return Err(refused());
+    }
+    let _room = room(&app, declared).await?;
+    let collected = tokio::time::timeout(BODY_TIME, Limited::new(body, declared).collect()).await;
+    let bytes = match collected {
+        Ok(Ok(collected)) => collected.to_bytes(),
+        Ok(Err(_)) => return Err(refused()),
+        Err(_) => return Err(ApiError::new(Code::RequestTimeout)),
+    };
+    if bytes.len() != declared || Digest::of(&bytes) != digest {
+        return Err(refused());
+    }
+    let kept = app
+        .parts
+        .store
+        .keep_output(allowed.owner(), digest, &bytes)
+        .await?;
+    if kept {
+        Ok(StatusCode::NO_CONTENT)
+    } else {
+        Err(refused())
+    }
+}
+
+/// `Content-Digest: sha-256=:BASE64:`
+fn named_digest(headers: &HeaderMap) -> Option<Digest> {
+    let text = headers.get(CONTENT_DIGEST)?.to_str().ok()?;
+    let encoded = text.strip_prefix("sha-256=:")?.strip_suffix(':')?;
+    let bytes: [u8; 32] = STANDARD.decode(encoded).ok()?.try_into().ok()?;
+    Some(Digest::from_bytes(bytes))
+}
+
+/// A body that takes up its room in memory until it is sent, or given up.
+fn held(bytes: Bytes, room: OwnedSemaphorePermit) -> Body {
+    let pieces = stream::unfold((bytes, room), |(mut rest, room)| async move {
+        if rest.is_empty() {
+            return None;
+        }
+        let piece = rest.split_to(PIECE.min(rest.len()));
+        Some((Ok::<_, Infallible>(piece), (rest, room)))
+    });
+    Body::from_stream(pieces)
+}

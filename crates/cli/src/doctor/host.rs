@@ -1,0 +1,293 @@
+//! What of this host matters to sandboxes, where the engine's containers run on its kernel.
+
+use std::{
+    os::unix::fs::{FileTypeExt as _, MetadataExt as _},
+    path::PathBuf,
+};
+
+use super::{Locality, finding::Finding};
+use crate::uids;
+
+/// A knob of the kernel: its file below `/proc/sys`, the values that are well, what another one means, how to mend it.
+struct Knob {
+    name: &'static str,
+    well: fn(u64) -> bool,
+    means: &'static str,
+    mend: &'static str,
+}
+
+/// Each closes something that a job is kept from by its sandbox already, for the day when a sandbox fails.
+const KNOBS: &[Knob] = &[
+    Knob {
+        name: "kernel/unprivileged_bpf_disabled",
+        well: |value| value >= 1,
+        means: "any user of the host may load bpf programs, a frequent way into the kernel",
+        mend: "sysctl -w kernel.unprivileged_bpf_disabled=1",
+    },
+    Knob {
+        name: "kernel/dmesg_restrict",
+        well: |value| value >= 1,
+        means: "any user of the host may read the kernel's log, and addresses in it",
+        mend: "sysctl -w kernel.dmesg_restrict=1",
+    },
+    Knob {
+        name: "kernel/kptr_restrict",
+        well: |value| value >= 1,
+        means: "any user of the host may read where the kernel lies in memory",
+        mend: "sysctl -w kernel.kptr_restrict=1",
+    },
+    Knob {
+        name: "kernel/yama/ptrace_scope",
+        well: |value| value >= 1,
+        means: "a process may trace any other of its user, not its children alone",
+        mend: "sysctl -w kernel.yama.ptrace_scope=1",
+    },
+    Knob {
+        name: "kernel/perf_event_paranoid",
+        well: |value| value >= 2,
+        means: "any user of the host may watch the kernel by perf events",
+        mend: "sysctl -w kernel.perf_event_paranoid=3",
+    },
+    Knob {
+        name: "user/max_user_namespaces",
+        well: |value| value == 0,
+        means: "any user of the host may make user namespaces, the most frequent way into the kernel; sandboxes can't, by \
+                our filter, and rootless engines need them",
+        mend: "sysctl -w user.max_user_namespaces=0, where nothing on this host needs them",
+    },
+];
+
+/// Modules that recent faults were in; sandboxes can't reach them, by our filter.
+const MODULES: &[&str] = &[
+    "af_alg",
+    "algif_aead",
+    "algif_skcipher",
+    "algif_hash",
+    "rxrpc",
+    "esp4",
+    "esp6",
+    "tls",
+];
+
+/// The folders that are looked into; a test has its own.
+struct Host {
+    root: PathBuf,
+}
+
+pub(crate) fn check(local: Locality, first_uid: u32) -> Vec<Finding> {
+    if let Locality::Elsewhere(why) = local {
+        return vec![Finding::skipped("host", why)];
+    }
+    let host = Host { root: "/".into() };
+    let mut findings = vec![host.core_pattern(), host.null_device(), host.uids(first_uid)];
+    findings.extend(KNOBS.iter().map(|knob| host.knob(knob)));
+    findings.push(host.modules());
+    findings
+}
+
+impl Host {
+    fn read(&self, path: &str) -> std::io::Result<String> {
+        let text = std::fs::read_to_string(self.root.join(path))?;
+        Ok(text.trim().to_owned())
+    }
+
+    /// A program that crashes in a sandbox would start this program of the host's, as root.
+    fn core_pattern(&self) -> Finding {
+        let id = "host.core_pattern";
+        match self.read("proc/sys/kernel/core_pattern") {
+            Err(error) => Finding::skipped(id, format!("kernel.core_pattern can't be read: {error}")),
+            Ok(pattern) if pattern.starts_with('|') => Finding::warning(id, &pattern)
+                .means(
+                    "a crash in a sandbox starts that program on the host, as root and with input that the job has \
+                     chosen; sandboxes set the limit of core files to 0, which a piped pattern ignores",
+                )
+                .mend("sysctl -w kernel.core_pattern=core, or make sure that the program may be trusted with that"),
+            Ok(pattern) => Finding::ok(id, pattern).means("a crash starts no program of the host"),
+        }
+    }
+
+    /// Debian's runsc has been seen to give it to the container's user.
+    fn null_device(&self) -> Finding {
+        let id = "host.dev_null";
+        let path = self.root.join("dev/null");
+        let found = match std::fs::metadata(&path) {
+            Err(error) => return Finding::problem(id, format!("/dev/null: {error}")),
+            Ok(found) => found,
+        };
+        let mode = found.mode() & 0o7777;
+        let shown = format!(
+            "/dev/null is owned by {}:{} and has mode {mode:o}",
+            found.uid(),
+            found.gid()
+        );
+        if !found.file_type().is_char_device() {
+            return Finding::problem(id, "/dev/null is no device")
+                .means("programs that write to it fill a file, and those that read from it get something")
+                .mend("rm /dev/null && mknod -m 666 /dev/null c 1 3");
+        }
+        if found.uid() == 0 && found.gid() == 0 && mode == 0o666 {
+            return Finding::ok(id, shown).means("as every program takes for granted");
+        }
+        Finding::problem(id, shown)
+            .means("a runtime has changed the host's own device: gVisor of Debian 12 does that as root")
+            .mend("chown root:root /dev/null && chmod 666 /dev/null; run gVisor on an engine with a /dev of its own")
+    }
+
+    /// Two users with one uid are one user to the kernel.
+    fn uids(&self, first: u32) -> Finding {
+        let id = "host.uids";
+        let passwd = match self.read("etc/passwd") {
+            Err(error) => return Finding::skipped(id, format!("/etc/passwd can't be read: {error}")),
+            Ok(passwd) => passwd,
+        };
+        let range = first..uids::END;
+        let taken: Vec<String> = passwd
+            .lines()
+            .filter_map(|line| {
+                let mut fields = line.split(':');
+                let (name, uid) = (fields.next()?, fields.nth(1)?.parse::<u32>().ok()?);
+                range.contains(&uid).then(|| format!("{name} ({uid})"))
+            })
+            .collect();
+        let last = range.end - 1;
+        if taken.is_empty() {
+            return Finding::ok(
+                id,
+                format!("no user of this host has one of the uids {first} to {last}"),
+            )
+            .means("a job never runs as somebody; users that a directory service adds are not looked at");
+        }
+        Finding::warning(
+            id,
+            format!(
+                "uids of sandboxes ({first} to {last}) belong to {}",
+                taken.join(", ")
+            ),
+        )
+        .means("a job may run as that user, and use up what the kernel counts for each user")
+        .mend("set `sandbox.first_uid` above them; docs/settings.md")
+    }
+
+    fn knob(&self, knob: &Knob) -> Finding {
+        let name = knob.name.replace('/', ".");
+        let id = format!("host.{}", name.rsplit('.').next().unwrap_or(&name));
+        match self.read(&format!("proc/sys/{}", knob.name)) {
+            Err(error) => Finding::skipped(id, format!("{name} can't be read: {error}")),
+            Ok(text) => match text.parse::<i64>().map(|value| u64::try_from(value).unwrap_or(0)) {
+                Ok(value) if (knob.well)(value) => Finding::ok(id, format!("{name} = {text}")),
+                _ => Finding::note(id, format!("{name} = {text}"))
+                    .means(knob.means)
+                    .mend(knob.mend),
+            },
+        }
+    }
+
+    fn modules(&self) -> Finding {
+        let id = "host.modules";
+        let loaded = match self.read("proc/modules") {
+            Err(error) => {
+                return Finding::skipped(id, format!("the kernel's modules can't be listed: {error}"));
+            }
+            Ok(loaded) => loaded,
+        };
+        let found: Vec<_> = loaded
+            .lines()
+            .filter_map(|line| line.split(' ').next())
+            .filter(|name| MODULES.contains(name))
+            .collect();
+        if found.is_empty() {
+            return Finding::ok(id, "none of the modules that recent faults were in is loaded")
+                .means("what is built into the kernel is not seen here");
+        }
+        Finding::note(id, found.join(", "))
+            .means("recent faults of the kernel were in these modules; sandboxes can't reach them, by our filter")
+            .mend("keep the kernel up to date, or block them: `install NAME /bin/false` in /etc/modprobe.d")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::finding::Status;
+
+    fn host(files: &[(&str, &str)]) -> (tempfile::TempDir, Host) {
+        let folder = tempfile::tempdir().unwrap();
+        for (path, content) in files {
+            let path = folder.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, content).unwrap();
+        }
+        let root = folder.path().to_owned();
+        (folder, Host { root })
+    }
+
+    #[test]
+    fn a_core_pattern_that_starts_a_program_is_a_warning() {
+        for (pattern, status) in [
+            ("core\n", Status::Ok),
+            ("|/usr/share/apport %p\n", Status::Warning),
+        ] {
+            let (_folder, host) = host(&[("proc/sys/kernel/core_pattern", pattern)]);
+            assert_eq!(host.core_pattern().status, status, "{pattern}");
+        }
+        assert_eq!(host(&[]).1.core_pattern().status, Status::Skipped);
+    }
+
+    #[test]
+    fn a_null_device_that_is_a_file_or_not_there_is_a_problem() {
+        let (_folder, file) = host(&[("dev/null", "")]);
+        assert_eq!(file.null_device().status, Status::Problem);
+        assert_eq!(host(&[]).1.null_device().status, Status::Problem);
+    }
+
+    #[test]
+    fn a_user_within_the_range_of_sandboxes_is_named() {
+        let passwd = "root:x:0:0::/root:/bin/sh\nann:x:19999:1::/:/bin/sh\nben:x:20063:1::/:/bin/sh\nnobody:x:65534:1::/:\n";
+        let (_folder, host) = host(&[("etc/passwd", passwd)]);
+        let found = host.uids(20_000);
+        assert_eq!(found.status, Status::Warning);
+        assert!(
+            found.found.contains("ben (20063)") && !found.found.contains("ann"),
+            "{}",
+            found.found
+        );
+        assert_eq!(host.uids(20_064).status, Status::Ok);
+    }
+
+    #[test]
+    fn knobs_are_judged_by_their_value_and_skipped_where_there_are_none() {
+        for knob in KNOBS {
+            let path = format!("proc/sys/{}", knob.name);
+            let statuses = ["0\n", "1\n", "2\n", "-1\n", "many\n"]
+                .map(|text| host(&[(&path, text)]).1.knob(knob).status);
+            let expected = match knob.name {
+                "user/max_user_namespaces" => {
+                    [Status::Ok, Status::Note, Status::Note, Status::Ok, Status::Note]
+                }
+                "kernel/perf_event_paranoid" => {
+                    [Status::Note, Status::Note, Status::Ok, Status::Note, Status::Note]
+                }
+                _ => [Status::Note, Status::Ok, Status::Ok, Status::Note, Status::Note],
+            };
+            assert_eq!(statuses, expected, "{}", knob.name);
+            assert_eq!(host(&[]).1.knob(knob).status, Status::Skipped);
+        }
+    }
+
+    #[test]
+    fn modules_of_recent_faults_are_named() {
+        let (_folder, host) = host(&[("proc/modules", "ext4 1 2 - Live 0\nrxrpc 1 2 - Live 0\n")]);
+        let found = host.modules();
+        assert_eq!((found.status, found.found.as_str()), (Status::Note, "rxrpc"));
+    }
+
+    #[test]
+    fn another_host_is_not_judged_by_this_ones_files() {
+        let found = check(Locality::Elsewhere("it is elsewhere".to_owned()), 20_000);
+        let found: Vec<_> = found
+            .iter()
+            .map(|finding| (finding.status, finding.found.as_str()))
+            .collect();
+        assert_eq!(found, [(Status::Skipped, "it is elsewhere")]);
+    }
+}

@@ -1,0 +1,317 @@
+//! `mayfly run`: one job, from a file to an exit code.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, Read as _, Write as _},
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+};
+
+use mayfly_core::{
+    image::ImageName,
+    job::{Blob, InputFile, JobSpec, Language, RetryPolicy, SecretText, Source},
+};
+
+use mayfly_sandbox::seam::{LiveOutput, NoLiveOutput};
+use mayfly_settings::PoolSettings;
+
+use crate::{
+    args::{JobFlags, ProgramArgs, RunArgs},
+    context::Session,
+    embedded::{Submission, asked_to_stop},
+    exit,
+    failure::Failure,
+    live::{self, Printer},
+    report,
+    terminal::say,
+};
+
+/// Most bytes that are read of a file or of standard input. The policy's own bound is lower; this one keeps a mistake,
+/// such as a device, from filling the memory first.
+const MAX_INPUT: u64 = 256 << 20;
+
+pub(crate) async fn run(session: &Session, args: RunArgs) -> Result<ExitCode, Failure> {
+    let (json, quiet) = (args.json, args.quiet);
+    // The inputs first: what is wrong with them is said before an engine is asked for anything.
+    let spec = spec(args.program, &session.settings.image.default)?;
+    let engine = session.engine().await?;
+    let pin = session.catalog(&engine).resolve(&spec.image).await?;
+    let labels = spec.labels.clone();
+    let (priority, retain_source) = (spec.priority, spec.retain_source);
+    let times = spec
+        .times(&session.settings.policy, session.clock.now())
+        .map_err(Failure::usage)?;
+    let resolved = spec
+        .resolve(&session.settings.policy, pin, &mayfly_sandbox::baseline_digest())
+        .map_err(Failure::usage)?;
+    let (listener, printer): (Arc<dyn LiveOutput>, _) = if json {
+        (Arc::new(NoLiveOutput), None)
+    } else {
+        let (live, printer) = live::start();
+        (live, Some(printer))
+    };
+    // One job has nothing of a pool: its limits are in force exactly as asked for.
+    let (embedded, _uids) = session.embedded(1, listener, &PoolSettings::default()).await?;
+    let job = embedded
+        .submit(Submission {
+            resolved,
+            labels,
+            priority,
+            times,
+            retain_source,
+        })
+        .await?;
+    let details = tokio::select! {
+        details = embedded.wait(job) => details,
+        () = asked_to_stop() => {
+            embedded.cancel(job).await?;
+            tokio::select! {
+                details = embedded.wait(job) => details,
+                () = asked_to_stop() => embedded.abort(job).await,
+            }
+        }
+    };
+    embedded.stop().await;
+    let written = printer.map_or(Ok(()), Printer::finish);
+    let details = details?;
+    let Some(outcome) = details.job.outcome.clone() else {
+        let error = anyhow::anyhow!("job {job} has not ended; `mayfly job show {job}` shows where it stands");
+        return Err(Failure::new(exit::INTERNAL, error));
+    };
+    if !json && !quiet {
+        say(&report::summary(&details, &outcome));
+    }
+    // The job has ended, and its record is kept, whatever becomes of the output here.
+    let written = if json {
+        print(&format!("{}\n", report::to_json(&details, None)))
+    } else {
+        written.map_err(unwritten)
+    };
+    written.map_err(|failure| {
+        failure.about(format!(
+            "job {job} has ended, and its output can't be written here"
+        ))
+    })?;
+    Ok(ExitCode::from(exit::of_outcome(&outcome)))
+}
+
+/// Writes to stdout. A reader that has gone away is no failure.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(unwritten(error)),
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn unwritten(error: io::Error) -> Failure {
+    Failure::new(exit::NO_OUTPUT, error)
+}
+
+/// The job that the flags describe.
+pub(crate) fn spec(args: ProgramArgs, default_image: &str) -> Result<JobSpec, Failure> {
+    if args.file == Path::new("-") && args.stdin.as_deref() == Some(Path::new("-")) {
+        return Err(Failure::usage(
+            "the program and its standard input can't both be our standard input",
+        ));
+    }
+    let text = read(&args.file)?;
+    let stdin = args.stdin.as_deref().map(read).transpose()?;
+    let shell = args.file.extension().is_some_and(|extension| extension == "sh");
+    let language = if shell { Language::Shell } else { Language::Python };
+    Ok(JobSpec {
+        source: Some(Source {
+            language,
+            text: Blob::from(text),
+        }),
+        args: args.args,
+        stdin: stdin.map(Blob::from),
+        ..asked(&args.job, default_image)?
+    })
+}
+
+/// What flags ask for, for a program that is not named yet.
+pub(crate) fn asked(flags: &JobFlags, default_image: &str) -> Result<JobSpec, Failure> {
+    let image = match &flags.image {
+        Some(image) => image.clone(),
+        None => default_image.parse::<ImageName>().map_err(Failure::usage)?,
+    };
+    let retry = RetryPolicy {
+        max_attempts: flags.max_attempts.unwrap_or(RetryPolicy::default().max_attempts),
+        ..RetryPolicy::default()
+    };
+    Ok(JobSpec {
+        image,
+        source: None,
+        command: None,
+        files: flags
+            .files
+            .iter()
+            .map(|file| input_file(file))
+            .collect::<Result<_, _>>()?,
+        args: Vec::new(),
+        stdin: None,
+        env: pairs("--env", &flags.env)?,
+        secrets: secrets(&flags.secret)?,
+        limits: flags.limits(),
+        network: None,
+        runtime: flags.runtime.clone(),
+        artifacts: Vec::new(),
+        labels: pairs("--label", &flags.label)?,
+        retry,
+        expires_after: None,
+        not_before: None,
+        priority: 0,
+        retain_source: true,
+    })
+}
+
+/// A file's bytes, or our standard input's for `-`.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    let failed = |error: io::Error| {
+        let error = anyhow::Error::new(error).context(format!("{} can't be read", path.display()));
+        Failure::new(exit::NO_INPUT, error)
+    };
+    let mut bytes = Vec::new();
+    let count = if path == Path::new("-") {
+        io::stdin().lock().take(MAX_INPUT + 1).read_to_end(&mut bytes)
+    } else {
+        std::fs::File::open(path).and_then(|file| file.take(MAX_INPUT + 1).read_to_end(&mut bytes))
+    }
+    .map_err(failed)?;
+    if count as u64 > MAX_INPUT {
+        return Err(Failure::usage(format!(
+            "{} is larger than {MAX_INPUT} bytes",
+            path.display()
+        )));
+    }
+    Ok(bytes)
+}
+
+/// `PATH`, or `PATH=NAME`. A path that itself has a `=` is given with its name: `a=b.txt=a=b.txt` is ambiguous, so the
+/// last one parts them, unless the whole is a file.
+fn input_file(text: &str) -> Result<InputFile, Failure> {
+    let whole = PathBuf::from(text);
+    let (path, name) = match text.rsplit_once('=') {
+        Some((path, name)) if !whole.exists() => (PathBuf::from(path), Some(name.to_owned())),
+        _ => (whole, None),
+    };
+    let name = match name {
+        Some(name) => name,
+        None => path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .ok_or_else(|| {
+                Failure::usage(format!(
+                    "--file {text}: say what it is called in /work: {text}=NAME"
+                ))
+            })?
+            .to_owned(),
+    };
+    let content = Blob::from(read(&path)?);
+    Ok(InputFile {
+        executable: is_executable(&path),
+        path: name,
+        content,
+    })
+}
+
+#[cfg(unix)]
+fn is_executable(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::metadata(path).is_ok_and(|metadata| metadata.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(not(unix))]
+fn is_executable(_: &Path) -> bool {
+    false
+}
+
+/// `NAME=VALUE`, each name once.
+fn pairs(flag: &str, list: &[String]) -> Result<BTreeMap<String, String>, Failure> {
+    let mut pairs = BTreeMap::new();
+    for item in list {
+        let (name, value) = item
+            .split_once('=')
+            .ok_or_else(|| Failure::usage(format!("{flag} {item:?}: expected NAME=VALUE")))?;
+        if pairs.insert(name.to_owned(), value.to_owned()).is_some() {
+            return Err(Failure::usage(format!("{flag} {name}: given twice")));
+        }
+    }
+    Ok(pairs)
+}
+
+/// Secrets by the names of their variables. No value is on our own command line, which every user of the host can read.
+fn secrets(list: &[String]) -> Result<BTreeMap<String, SecretText>, Failure> {
+    let mut secrets = BTreeMap::new();
+    for item in list {
+        let (name, value) = match item.split_once('=') {
+            Some((name, file)) => (name, text_of(Path::new(file))?),
+            None => (item.as_str(), own_variable(item)?),
+        };
+        if secrets.insert(name.to_owned(), value).is_some() {
+            return Err(Failure::usage(format!("--secret {name}: given twice")));
+        }
+    }
+    Ok(secrets)
+}
+
+/// A file's text, without the end of a line after it.
+fn text_of(file: &Path) -> Result<SecretText, Failure> {
+    let text = String::from_utf8(read(file)?)
+        .map_err(|_| Failure::usage(format!("--secret: {} has no text (UTF-8)", file.display())))?;
+    let value = text.strip_suffix('\n').unwrap_or(&text);
+    Ok(value.strip_suffix('\r').unwrap_or(value).to_owned().into())
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "it is no setting: the user names a variable of theirs to be sent"
+)]
+fn own_variable(name: &str) -> Result<SecretText, Failure> {
+    match std::env::var(name) {
+        Ok(value) => Ok(value.into()),
+        Err(std::env::VarError::NotPresent) => Err(Failure::usage(format!(
+            "--secret {name}: there is no such variable; name a file by --secret {name}=FILE"
+        ))),
+        Err(std::env::VarError::NotUnicode(_)) => Err(Failure::usage(format!(
+            "--secret {name}: its value is no text (UTF-8)"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pair_needs_its_sign_and_a_name_stands_once() {
+        let pairs = |list: &[&str]| {
+            pairs(
+                "--env",
+                &list.iter().map(|item| (*item).to_owned()).collect::<Vec<_>>(),
+            )
+        };
+        assert_eq!(pairs(&["A=1", "B=x=y"]).unwrap()["B"], "x=y");
+        assert!(pairs(&["A"]).is_err());
+        assert!(pairs(&["A=1", "A=2"]).is_err());
+    }
+
+    #[test]
+    fn a_file_may_have_another_name_in_work() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("data.csv");
+        std::fs::write(&path, "1,2").unwrap();
+        let plain = input_file(path.to_str().unwrap()).unwrap();
+        assert_eq!(
+            (plain.path.as_str(), plain.content.as_bytes()),
+            ("data.csv", &b"1,2"[..])
+        );
+        let named = input_file(&format!("{}=in/other.csv", path.display())).unwrap();
+        assert_eq!(named.path, "in/other.csv");
+        let odd = folder.path().join("a=b");
+        std::fs::write(&odd, "").unwrap();
+        assert_eq!(input_file(odd.to_str().unwrap()).unwrap().path, "a=b");
+    }
+}

@@ -1,0 +1,10 @@
+//! A method for each route, by what it is about.
+
+mod accounts;
+mod batches;
+mod fleet;
+mod health;
+mod jobs;
+mod output;
+
+pub use self::jobs::{JobFilter, SubmitAnswer};

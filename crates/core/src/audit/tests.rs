@@ -1,0 +1,145 @@
+use chrono::TimeZone as _;
+use serde_json::Value;
+
+use super::*;
+use crate::outcome::{CapturedStream, Refusal, RefusalStage};
+
+fn stream(bytes: &[u8]) -> CapturedStream {
+    let count = StreamCount {
+        bytes: bytes.len() as u64,
+        digest: Digest::of(bytes),
+        truncated: false,
+    };
+    CapturedStream {
+        count,
+        head: bytes.to_vec(),
+        tail: Vec::new(),
+        redacted: Some(Redacted {
+            counts: [("jwt".to_owned(), 2)].into(),
+            bytes: 400,
+            mark_bytes: 28,
+        }),
+    }
+}
+
+fn report() -> RunReport {
+    RunReport {
+        outcome: Outcome::decided(EndState::Succeeded, Cause::Exited),
+        stdout: stream(b"a secret of the job"),
+        stderr: stream(b""),
+        usage: None,
+        sandbox: None,
+        started_at: None,
+        ended_at: Utc.timestamp_millis_opt(1_790_000_000_123).unwrap(),
+        uploaded: None,
+    }
+}
+
+fn sandbox() -> SandboxFacts {
+    let digest = Digest::of(b"a part");
+    SandboxFacts {
+        sandbox_id: crate::id::SandboxId::from_uuid(uuid::Uuid::nil()),
+        container_id: "c".to_owned(),
+        image: crate::image::ImagePin {
+            reference: "python:3".to_owned(),
+            digest,
+            config_digest: digest,
+            platform: "linux/amd64".to_owned(),
+        },
+        origin: crate::run::Origin::Cold,
+        runtime: "runc".to_owned(),
+        engine: "Docker".to_owned(),
+        kernel: "Linux".to_owned(),
+        in_force: crate::limits::LimitRules::default().defaults,
+        enforced_digest: digest,
+        filter_digest: digest,
+        guest_digest: digest,
+        not_enforceable: std::collections::BTreeMap::new(),
+        warm: None,
+    }
+}
+
+fn finished(salt: &Salt) -> AuditEvent {
+    event(&report(), salt)
+}
+
+fn event(report: &RunReport, salt: &Salt) -> AuditEvent {
+    let digest = Digest::of(b"image");
+    let context = FinishedContext {
+        executor: ExecutorId::from_uuid(uuid::Uuid::nil()),
+        session: SessionId::from_uuid(uuid::Uuid::nil()),
+        image_digest: digest,
+        policy_version: digest,
+        asked: LimitsAsked::default(),
+        salt,
+    };
+    AuditEvent {
+        id: AuditEventId::from_uuid(uuid::Uuid::nil()),
+        at: Utc.timestamp_millis_opt(1_790_000_000_456).unwrap(),
+        tenant: TenantId::LOCAL,
+        job: Some(JobId::from_uuid(uuid::Uuid::nil())),
+        attempt: None,
+        fact: Fact::RunFinished(Box::new(Finished::new(report, &context))),
+    }
+}
+
+#[test]
+fn an_event_has_one_canonical_form_that_names_its_kind() {
+    let event = finished(&Salt::from_bytes([7; 32]));
+    let bytes = event.canonical_bytes();
+    let value: Value = serde_json::from_slice(&bytes).unwrap();
+    assert_eq!(canonical_json(&value), bytes, "writing it again changes nothing");
+    assert_eq!(value["fact"]["kind"], event.fact.kind().as_str());
+    assert_eq!(value["at"], "2026-09-21T14:13:20.456Z");
+    assert_eq!(value["fact"]["stdout"]["bytes"], 19);
+    assert_eq!(value["fact"]["stdout_redacted"]["counts"]["jwt"], 2);
+}
+
+#[test]
+fn what_a_job_calls_its_own_things_is_left_out() {
+    let salt = Salt::from_bytes([7; 32]);
+    let mut report = report();
+    report.outcome.evidence.refused = Some(Refusal {
+        stage: RefusalStage::Exec,
+        reason: "No such file or directory".to_owned(),
+        subject: Some("a name of the job".to_owned()),
+    });
+    let text = String::from_utf8(event(&report, &salt).canonical_bytes()).unwrap();
+    assert!(
+        text.contains("No such file or directory") && !text.contains("a name of the job"),
+        "{text}"
+    );
+}
+
+#[test]
+fn why_a_job_started_cold_is_left_out_since_it_may_name_a_file_of_it() {
+    let salt = Salt::from_bytes([7; 32]);
+    let mut report = report();
+    let mut sandbox = sandbox();
+    sandbox.warm = Some(crate::run::WarmFacts {
+        imports: Vec::new(),
+        boot_us: Some(1),
+        used: false,
+        why_cold: Some("the file `a name of the job` would be read early".to_owned()),
+    });
+    report.sandbox = Some(sandbox);
+    let text = String::from_utf8(event(&report, &salt).canonical_bytes()).unwrap();
+    assert!(
+        text.contains("\"used\":false") && !text.contains("a name of the job"),
+        "{text}"
+    );
+}
+
+#[test]
+fn output_stands_in_it_only_as_a_commitment_under_the_runs_salt() {
+    let text = String::from_utf8(finished(&Salt::from_bytes([7; 32])).canonical_bytes()).unwrap();
+    assert!(!text.contains("secret"));
+    assert!(
+        !text.contains(&Digest::of(b"a secret of the job").to_hex()),
+        "a plain digest can be guessed"
+    );
+    assert_ne!(
+        finished(&Salt::from_bytes([7; 32])),
+        finished(&Salt::from_bytes([8; 32]))
+    );
+}

@@ -1,0 +1,250 @@
+//! What a tenant submits, and what becomes of it once every rule has been applied.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    digest::Digest,
+    image::{ImageName, ImagePin},
+    limits::{Limits, LimitsAsked},
+    outcome::EndState,
+    policy::{Network, OnOutputLimit, RedactionRules},
+    units::Span,
+};
+
+mod secret;
+mod text;
+mod times;
+mod validate;
+
+pub use secret::SecretText;
+pub use text::Blob;
+pub use times::Times;
+
+/// A job as a tenant writes it. What is left out is the policy's default.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct JobSpec {
+    /// The image: a name of the catalog, or a reference with a digest.
+    pub image: ImageName,
+    /// A program's text, run by the image's interpreter for `language`. Either this or `command`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<Source>,
+    /// The program and its first arguments. Either this or `source`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<Vec<String>>,
+    /// Files that are put into `/work` before the start.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<InputFile>,
+    /// Arguments after the command or the program's file.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub args: Vec<String>,
+    /// What the program reads from its standard input; nothing where it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stdin: Option<Blob>,
+    /// Environment variables beside those that each run has.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+    /// Environment variables whose values are secret, at least 4 bytes each. Whatever the job writes, they are taken out of
+    /// it before it is kept or shown; nothing shows them again. No name is in `env` as well.
+    #[serde(
+        default,
+        deserialize_with = "secret::map",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
+    pub secrets: BTreeMap<String, SecretText>,
+    /// Limits asked for.
+    #[serde(default)]
+    pub limits: LimitsAsked,
+    /// The network asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<Network>,
+    /// The OCI runtime asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runtime: Option<String>,
+    /// Names of files to be kept after the end, as globs below `/work`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub artifacts: Vec<String>,
+    /// For the tenant's own use; never in the audit log.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// When to try again.
+    #[serde(default)]
+    pub retry: RetryPolicy,
+    /// Longest wait for the start, from submission, whatever `not_before` says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_after: Option<Span>,
+    /// It does not start before this (RFC 3339); a time that has passed is as good as none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<DateTime<Utc>>,
+    /// Among the tenant's own jobs the higher goes first; 0 is usual.
+    #[serde(default)]
+    pub priority: i16,
+    /// Whether program, arguments, files, standard input and environment are kept after the job's end. Where not, they
+    /// are removed in the moment in which it ends, and nobody can show them or run them again; the result stays.
+    #[serde(default = "kept", skip_serializing_if = "is_kept")]
+    pub retain_source: bool,
+}
+
+const fn kept() -> bool {
+    true
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+const fn is_kept(retain_source: &bool) -> bool {
+    *retain_source
+}
+
+/// A program's text.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Source {
+    /// Which interpreter reads it.
+    #[serde(default)]
+    pub language: Language,
+    /// The text itself. Any bytes: what is wrong with it is for the interpreter to say.
+    pub text: Blob,
+}
+
+/// Interpreters that a source can be for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Language {
+    /// `python3 /work/main.py`.
+    #[default]
+    Python,
+    /// `sh /work/main.sh`.
+    Shell,
+}
+
+impl Language {
+    /// The program that runs a source, and the name that the source has below `/work`.
+    #[must_use]
+    pub fn interpreter(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Python => ("python3", "main.py"),
+            Self::Shell => ("sh", "main.sh"),
+        }
+    }
+}
+
+/// A file of the job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct InputFile {
+    /// Below `/work`, with `/` between its parts.
+    pub path: String,
+    /// Its content.
+    pub content: Blob,
+    /// Whether it may be executed.
+    #[serde(default)]
+    pub executable: bool,
+}
+
+/// When a job is tried again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields, default)]
+pub struct RetryPolicy {
+    /// Attempts in all. With 1 a job starts at most once, and is `lost` if its executor dies.
+    pub max_attempts: u32,
+    /// Ends of the job's own making after which it is tried again as well: `failed`, `timed_out`, `out_of_memory`,
+    /// `limit_exceeded`. Trouble of ours needs no mention.
+    pub on: Vec<EndState>,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self {
+            max_attempts: 3,
+            on: Vec::new(),
+        }
+    }
+}
+
+/// A job with every rule applied: all that an executor needs, and nothing left to be decided.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResolvedJob {
+    /// The image as the job named it.
+    pub image: ImageName,
+    /// What that name meant at submission.
+    pub pin: ImagePin,
+    /// The program and all its arguments.
+    pub argv: Vec<String>,
+    /// Files, the source's own among them.
+    pub files: Vec<InputFile>,
+    /// Standard input.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stdin: Option<Blob>,
+    /// Environment variables that the job asked for.
+    pub env: BTreeMap<String, String>,
+    /// Environment variables whose values are secret.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub secrets: BTreeMap<String, SecretText>,
+    /// What is looked for in output beside them.
+    #[serde(default, skip_serializing_if = "RedactionRules::are_usual")]
+    pub redaction: RedactionRules,
+    /// What the job asked for.
+    pub asked: LimitsAsked,
+    /// What is in force.
+    pub limits: Limits,
+    /// The network in force.
+    pub network: Network,
+    /// The OCI runtime in force.
+    pub runtime: String,
+    /// What happens on too much output.
+    pub on_output_limit: OnOutputLimit,
+    /// Globs of files to keep.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub artifacts: Vec<String>,
+    /// When to try again.
+    pub retry: RetryPolicy,
+    /// The version of the policy that was applied.
+    pub policy_version: Digest,
+}
+
+/// How many bytes of a job are what: the digests that its record holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContentDigests {
+    /// Of the program: argv and, for a source, its text.
+    pub code: Digest,
+    /// Of the files, by path.
+    pub files: Digest,
+    /// Of standard input.
+    pub stdin: Digest,
+}
+
+impl ResolvedJob {
+    /// Every environment variable of the job, secret ones in clear.
+    pub fn variables(&self) -> impl Iterator<Item = (&str, &str)> {
+        let usual = self
+            .env
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()));
+        let secret = self.secrets.iter();
+        usual.chain(secret.map(|(name, value)| (name.as_str(), value.reveal())))
+    }
+
+    /// Digests of what the job brought with it.
+    #[must_use]
+    pub fn content_digests(&self) -> ContentDigests {
+        use crate::digest::canonical_json;
+        let files: BTreeMap<&str, Digest> = self
+            .files
+            .iter()
+            .map(|file| (file.path.as_str(), Digest::of(file.content.as_bytes())))
+            .collect();
+        let files = Digest::of(&canonical_json(&files));
+        ContentDigests {
+            code: Digest::of(&canonical_json(&(&self.argv, files))),
+            files,
+            stdin: Digest::of(self.stdin.as_ref().map_or(&[], |stdin| stdin.as_bytes())),
+        }
+    }
+}

@@ -1,0 +1,148 @@
+use mayfly_core::{
+    digest::Digest,
+    id::{AttemptId, JobId, TenantId},
+    job::ResolvedJob,
+};
+use serde::{Deserialize, Serialize};
+
+use super::codec::{VERSION, encoded_bytes};
+use crate::{
+    blob::{BlobClaim, BlobKey, BlobKind, BlobUrl},
+    content::JobContent,
+    time::ServerTime,
+    token::ResultToken,
+};
+
+/// The first version in which an order may name blobs.
+pub const BLOBS_SINCE: u32 = 3;
+
+/// The first version in which an order may be for a job with secrets.
+pub const SECRETS_SINCE: u32 = 5;
+
+/// One publication of an attempt: all that an executor needs to run it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DispatchMessage {
+    /// The message's version.
+    pub v: u32,
+    /// Whose job.
+    pub tenant: TenantId,
+    /// The job.
+    pub job: JobId,
+    /// The attempt. Every publication of it is the same attempt, and it starts at most once.
+    pub attempt: AttemptId,
+    /// Which try at the job, from 1.
+    pub number: u32,
+    /// Which publication of the attempt, from 1.
+    pub publication: u32,
+    /// What an ask for the attempt must present.
+    pub token: ResultToken,
+    /// The job, with nothing left to be decided.
+    pub resolved: ResolvedJob,
+    /// Where its files and its standard input are, where they are not in `resolved`. Since version 3.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input: Option<InputBlob>,
+    /// Where its run may leave long output. Since version 3.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<OutputPlace>,
+}
+
+/// What a job brings, where it is not in its order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InputBlob {
+    /// Where a [`JobContent`] is to be fetched.
+    pub url: BlobUrl,
+    /// The digest of its bytes.
+    pub digest: Digest,
+    /// How many they are.
+    pub bytes: u64,
+}
+
+/// Where a run may leave its output, in place of its report.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OutputPlace {
+    /// Where it is to be left, in one piece ([`RunReport::take_output`](mayfly_core::run::RunReport::take_output)).
+    pub url: BlobUrl,
+    /// Output of more bytes than this belongs there.
+    pub above: u64,
+    /// Most bytes that are taken.
+    pub most: u64,
+}
+
+/// Where blobs are, and what is one.
+#[derive(Debug, Clone)]
+pub struct BlobPlaces {
+    /// Where executors reach the server, without a slash at its end.
+    pub base: String,
+    /// What addresses are signed with.
+    pub key: BlobKey,
+    /// An order that is longer than this, in bytes, leaves what its job brings out.
+    pub input_above: u64,
+    /// A report with more output than this, in bytes, leaves that out.
+    pub output_above: u64,
+}
+
+impl DispatchMessage {
+    /// The oldest version in which there is such a job. What reads less would run it without a part of what it is.
+    #[must_use]
+    pub fn least_version(&self) -> u32 {
+        if self.resolved.secrets.is_empty() {
+            VERSION
+        } else {
+            SECRETS_SINCE
+        }
+    }
+}
+
+impl BlobPlaces {
+    /// An order as it goes to executors that read `reads`: what is too long for it is left out and named, and so is the
+    /// place for what would be too long for its report.
+    #[must_use]
+    pub fn equip(&self, mut order: DispatchMessage, reads: u32, now: ServerTime) -> DispatchMessage {
+        if reads < BLOBS_SINCE {
+            return order;
+        }
+        let limits = order.resolved.limits;
+        let most = limits.stdout.as_bytes().saturating_add(limits.stderr.as_bytes());
+        if most > self.output_above {
+            order.output = Some(OutputPlace {
+                url: self.url(&order, BlobKind::Output, most, now),
+                above: self.output_above,
+                most,
+            });
+            order.v = order.v.max(BLOBS_SINCE);
+        }
+        if encoded_bytes(&order) as u64 <= self.input_above {
+            return order;
+        }
+        let content = JobContent::take(&mut order.resolved);
+        if content.is_empty() {
+            return order;
+        }
+        let bytes = content.encode();
+        order.input = Some(InputBlob {
+            url: self.url(&order, BlobKind::Input, bytes.len() as u64, now),
+            digest: Digest::of(&bytes),
+            bytes: bytes.len() as u64,
+        });
+        order.v = order.v.max(BLOBS_SINCE);
+        order
+    }
+
+    fn url(&self, order: &DispatchMessage, kind: BlobKind, bytes: u64, now: ServerTime) -> BlobUrl {
+        let claim = BlobClaim {
+            tenant: order.tenant,
+            job: order.job,
+            attempt: order.attempt,
+            kind,
+            bytes,
+            expires: BlobClaim::expiry(now, order.resolved.limits.wall.as_duration()),
+        };
+        self.key.url(&self.base, &claim)
+    }
+}
+
+#[cfg(test)]
+mod tests;

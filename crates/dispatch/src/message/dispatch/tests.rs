@@ -1,0 +1,132 @@
+use mayfly_core::{
+    id::AttemptId,
+    job::{Blob, InputFile},
+    units::ByteSize,
+};
+use uuid::Uuid;
+
+use super::*;
+use crate::{
+    content::ContentError,
+    message::{READS, VERSION, Wire as _},
+    samples,
+    token::TokenKey,
+};
+
+const NOW: ServerTime = ServerTime::from_micros(1_000_000_000_000);
+
+fn places() -> BlobPlaces {
+    BlobPlaces {
+        base: "https://fleet.example".to_owned(),
+        key: TokenKey::from_bytes([7; 32]).blob_key(),
+        input_above: 64 * 1024,
+        output_above: 64 << 20,
+    }
+}
+
+fn order(bytes: usize) -> DispatchMessage {
+    let mut order = samples::dispatch_message(AttemptId::from_uuid(Uuid::from_u128(1)), 1);
+    order.resolved.files = vec![InputFile {
+        path: "data".to_owned(),
+        content: Blob::from(vec![0xff; bytes]),
+        executable: false,
+    }];
+    order.resolved.stdin = Some(Blob::from("in"));
+    order
+}
+
+#[test]
+fn a_long_order_names_what_its_job_brings_and_is_short() {
+    let whole = order(5 << 20);
+    let sent = places().equip(whole.clone(), READS, NOW);
+    assert_eq!(sent.v, BLOBS_SINCE);
+    assert!(sent.encode().len() < 4096, "{}", sent.encode().len());
+    assert_eq!(DispatchMessage::decode(&sent.encode()).unwrap(), sent);
+    let input = sent.input.as_ref().unwrap();
+    let mut job = whole.resolved.clone();
+    let bytes = JobContent::take(&mut job).encode();
+    assert_eq!(
+        (input.bytes, input.digest),
+        (bytes.len() as u64, Digest::of(&bytes))
+    );
+    assert_eq!(sent.resolved, job, "nothing else is left out");
+    JobContent::decode(&bytes).unwrap().give_back(&mut job).unwrap();
+    assert_eq!(job, whole.resolved);
+    let twice = JobContent::decode(&bytes).unwrap().give_back(&mut job);
+    assert!(matches!(twice, Err(ContentError::Twice)));
+}
+
+#[test]
+fn an_order_with_secrets_is_none_for_older_readers_and_stays_so_when_it_names_blobs() {
+    let mut whole = order(5 << 20);
+    assert_eq!(whole.least_version(), VERSION);
+    let secret = mayfly_core::job::SecretText::from("hunter22".to_owned());
+    whole.resolved.secrets.insert("TOKEN".to_owned(), secret);
+    assert_eq!(whole.least_version(), SECRETS_SINCE);
+    whole.v = whole.least_version();
+    let sent = places().equip(whole.clone(), READS, NOW);
+    assert!(sent.input.is_some());
+    assert_eq!(sent.v, SECRETS_SINCE);
+    let read = DispatchMessage::decode(&sent.encode()).unwrap();
+    assert_eq!(read.resolved.secrets, whole.resolved.secrets);
+    assert!(!format!("{read:?}").contains("hunter22"));
+}
+
+#[test]
+fn a_short_order_and_one_for_an_older_reader_carry_everything() {
+    for (order, reads) in [
+        (order(1000), READS),
+        (order(5 << 20), BLOBS_SINCE - 1),
+        (order(5 << 20), VERSION),
+    ] {
+        assert_eq!(places().equip(order.clone(), reads, NOW), order);
+    }
+    let mut bare = samples::dispatch_message(AttemptId::from_uuid(Uuid::from_u128(1)), 1);
+    bare.resolved.argv = vec!["x".repeat(70_000)];
+    assert_eq!(
+        places().equip(bare.clone(), READS, NOW),
+        bare,
+        "there is nothing to leave out"
+    );
+}
+
+#[test]
+fn an_order_whose_run_may_write_much_names_a_place_for_it() {
+    let mut short = order(10);
+    let limits = &mut short.resolved.limits;
+    (limits.stdout, limits.stderr) = (ByteSize::mib(1), ByteSize::mib(2));
+    let places = BlobPlaces {
+        output_above: (3 << 20) - 1,
+        ..places()
+    };
+    let sent = places.equip(short.clone(), READS, NOW);
+    let place = sent.output.as_ref().unwrap();
+    assert_eq!(
+        (sent.v, place.above, place.most),
+        (BLOBS_SINCE, (3 << 20) - 1, 3 << 20)
+    );
+    assert!(place.url.reveal().contains("/output?bytes=3145728&"));
+    assert_eq!(DispatchMessage::decode(&sent.encode()).unwrap(), sent);
+    let enough = BlobPlaces {
+        output_above: 3 << 20,
+        ..places.clone()
+    };
+    assert_eq!(enough.equip(short.clone(), READS, NOW), short);
+    assert_eq!(places.equip(short.clone(), BLOBS_SINCE - 1, NOW), short);
+}
+
+#[test]
+fn an_order_that_names_more_than_a_content_may_have_is_refused() {
+    let mut sent = places().equip(order(5 << 20), READS, NOW);
+    sent.input.as_mut().unwrap().bytes = crate::message::MAX_MESSAGE_BYTES as u64 + 1;
+    assert!(DispatchMessage::decode(&sent.encode()).is_err());
+}
+
+#[test]
+fn no_address_shows_when_an_order_is_written_to_a_log() {
+    let shown = format!("{:?}", places().equip(order(5 << 20), READS, NOW));
+    assert!(
+        !shown.contains("signature") && !shown.contains("expires="),
+        "{shown}"
+    );
+}

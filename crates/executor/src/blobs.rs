@@ -1,0 +1,129 @@
+//! The way to what lies on the server beside the messages, and how long it is gone again where it does not lead there.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use mayfly_core::{chain::Chain, digest::Digest};
+use mayfly_dispatch::blob::BlobUrl;
+use tokio::time::Instant;
+
+use crate::pauses::Pauses;
+
+#[cfg(feature = "http")]
+mod http;
+#[cfg(test)]
+pub(crate) mod scripted;
+
+#[cfg(feature = "http")]
+pub use http::HttpBlobs;
+
+/// The wait between two tries, at first and at most.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// How blobs are reached. Each call is one try.
+#[async_trait]
+pub trait Blobs: Send + Sync {
+    /// Fetches what an address leads to, which has so many bytes.
+    ///
+    /// # Errors
+    /// [`BlobError`]. No more than so many bytes are ever in memory.
+    async fn fetch(&self, url: &BlobUrl, bytes: u64) -> Result<Vec<u8>, BlobError>;
+
+    /// Leaves content at an address, by its digest. Once it has worked, the same again works too.
+    ///
+    /// # Errors
+    /// [`BlobError`]. It may have been left all the same.
+    async fn leave(&self, url: &BlobUrl, content: Bytes, digest: Digest) -> Result<(), BlobError>;
+}
+
+/// A blob that could not be had. No text of it holds more of an address than host and path.
+#[derive(Debug, thiserror::Error)]
+pub enum BlobError {
+    /// This process has no way to any.
+    #[error("this executor has no way to the server's blobs")]
+    NoWay,
+    /// The server has nothing there for whoever asks.
+    #[error("the server refuses it (status {0})")]
+    Refused(u16),
+    /// The server has no time for it, or is in trouble.
+    #[error("the server can't serve it for the moment (status {0})")]
+    Busy(u16),
+    /// It did not answer, or its answer broke off.
+    #[error("the server did not answer to the end")]
+    Trouble(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// It took longer than it may.
+    #[error("the server took longer than {} s", .0.as_secs())]
+    TooSlow(Duration),
+    /// What came has another length.
+    #[error("it has not the {0} bytes that its order names")]
+    Length(u64),
+    /// What came is something else.
+    #[error("it has not the digest that its order names")]
+    Digest,
+}
+
+impl BlobError {
+    /// Whether the same may well succeed later.
+    const fn may_pass(&self) -> bool {
+        match self {
+            Self::Busy(_) | Self::Trouble(_) | Self::TooSlow(_) | Self::Length(_) | Self::Digest => true,
+            Self::NoWay | Self::Refused(_) => false,
+        }
+    }
+}
+
+/// Where there is no server to reach: all travels in messages.
+#[derive(Debug, Clone, Copy)]
+pub struct NoBlobs;
+
+#[async_trait]
+impl Blobs for NoBlobs {
+    async fn fetch(&self, _: &BlobUrl, _: u64) -> Result<Vec<u8>, BlobError> {
+        Err(BlobError::NoWay)
+    }
+
+    async fn leave(&self, _: &BlobUrl, _: Bytes, _: Digest) -> Result<(), BlobError> {
+        Err(BlobError::NoWay)
+    }
+}
+
+/// How often, and for how long, the same is tried again.
+pub(crate) struct Patience {
+    pauses: Pauses,
+    give_up_at: Instant,
+    said: bool,
+}
+
+impl Patience {
+    /// For so long from now.
+    pub(crate) fn of(limit: Duration) -> Self {
+        Self {
+            pauses: Pauses::new(FIRST_PAUSE, LONGEST_PAUSE),
+            give_up_at: Instant::now() + limit,
+            said: false,
+        }
+    }
+
+    /// Waits after a failure, until it is time to try again.
+    ///
+    /// # Errors
+    /// The failure, where no further try would help, or comes in time.
+    pub(crate) async fn after(
+        &mut self,
+        error: BlobError,
+        doing: &'static str,
+        url: &BlobUrl,
+    ) -> Result<(), BlobError> {
+        let pause = self.pauses.next();
+        if !error.may_pass() || Instant::now() + pause >= self.give_up_at {
+            return Err(error);
+        }
+        if !std::mem::replace(&mut self.said, true) {
+            tracing::warn!(blob = %url, error = %Chain(&error), "could not {doing}; it is tried again");
+        }
+        tokio::time::sleep(pause).await;
+        Ok(())
+    }
+}

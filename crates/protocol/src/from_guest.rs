@@ -1,0 +1,132 @@
+//! What the guest sends. All of it is hostile until [`crate::GuestSession`] has passed it, and the
+//! job's output stays so.
+
+use crate::decoder::Incoming;
+use crate::frame::{self, Bounds};
+use crate::kind;
+use crate::{
+    EncodeError, Exit, MAX_DATA, MAX_PAYLOAD, MAX_SMALL, ProtocolError, ReadyReport, Refused, Started,
+    StreamId, WarmFailed, Warmed,
+};
+
+/// A frame from the guest to the executor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FromGuest {
+    /// The guest waits for its job; what the kernel says of the sandbox. Once, first.
+    Ready(Box<ReadyReport>),
+    /// The process of the order waits for its job.
+    Warmed(Warmed),
+    /// The process of the order could not be had, and nothing of it is left.
+    WarmFailed(WarmFailed),
+    /// The job's `execve(2)` has succeeded, or the process that waited for it has taken it.
+    Started(Started),
+    /// Bytes of the job's stdout, 1 to [`MAX_DATA`], within the credit.
+    Stdout(Vec<u8>),
+    /// Bytes of the job's stderr, 1 to [`MAX_DATA`], within the credit.
+    Stderr(Vec<u8>),
+    /// The job has ended. Last.
+    Exit(Exit),
+    /// The job did not start. Last.
+    Refused(Refused),
+    /// More credit for the job's stdin, at least 1 byte.
+    Credit {
+        /// Bytes granted.
+        bytes: u32,
+    },
+}
+
+impl FromGuest {
+    /// The frame's name, for messages and logs.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Ready(_) => "ready",
+            Self::Warmed(_) => "warmed",
+            Self::WarmFailed(_) => "warm failed",
+            Self::Started(_) => "started",
+            Self::Stdout(_) => "stdout",
+            Self::Stderr(_) => "stderr",
+            Self::Exit(_) => "exit",
+            Self::Refused(_) => "refused",
+            Self::Credit { .. } => "credit",
+        }
+    }
+
+    /// Appends the frame to `out`.
+    ///
+    /// # Errors
+    /// [`EncodeError`] when the payload is out of the bounds of its kind; `out` is then unchanged.
+    pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+        let name = self.name();
+        let (kind, stream) = match self {
+            Self::Ready(_) => (kind::READY, StreamId::NONE),
+            Self::Warmed(_) => (kind::WARMED, StreamId::NONE),
+            Self::WarmFailed(_) => (kind::WARM_FAILED, StreamId::NONE),
+            Self::Started(_) => (kind::STARTED, StreamId::NONE),
+            Self::Stdout(_) => (kind::STDOUT, StreamId::STDOUT),
+            Self::Stderr(_) => (kind::STDERR, StreamId::STDERR),
+            Self::Exit(_) => (kind::EXIT, StreamId::NONE),
+            Self::Refused(_) => (kind::REFUSED, StreamId::NONE),
+            Self::Credit { .. } => (kind::CREDIT_FROM_GUEST, StreamId::STDIN),
+        };
+        let bounds = bounds(kind).unwrap_or(frame::EMPTY);
+        let header = frame::Header {
+            name,
+            kind,
+            stream,
+            bounds,
+        };
+        match self {
+            Self::Ready(report) => header.json(report, out),
+            Self::Warmed(warmed) => header.json(warmed, out),
+            Self::WarmFailed(failed) => header.json(failed, out),
+            Self::Started(started) => header.json(started, out),
+            Self::Exit(exit) => header.json(exit, out),
+            Self::Refused(refused) => header.json(refused, out),
+            Self::Stdout(bytes) | Self::Stderr(bytes) => header.bytes(bytes, out),
+            Self::Credit { bytes } => header.bytes(&bytes.to_be_bytes(), out),
+        }
+    }
+}
+
+fn bounds(kind: u8) -> Option<Bounds> {
+    Some(match kind {
+        kind::READY => (2, MAX_PAYLOAD),
+        kind::STDOUT | kind::STDERR => (1, MAX_DATA),
+        kind::EXIT | kind::REFUSED | kind::STARTED | kind::WARMED | kind::WARM_FAILED => (2, MAX_SMALL),
+        kind::CREDIT_FROM_GUEST => frame::CREDIT,
+        _ => return None,
+    })
+}
+
+impl Incoming for FromGuest {
+    const FROM_GUEST: bool = true;
+
+    fn payload_bounds(kind: u8) -> Option<(usize, usize)> {
+        bounds(kind)
+    }
+
+    fn parse(kind: u8, stream: StreamId, payload: Vec<u8>) -> Result<Self, ProtocolError> {
+        let expected = match kind {
+            kind::STDOUT => StreamId::STDOUT,
+            kind::STDERR => StreamId::STDERR,
+            kind::CREDIT_FROM_GUEST => StreamId::STDIN,
+            _ => StreamId::NONE,
+        };
+        frame::expect_stream(kind, stream, expected)?;
+        Ok(match kind {
+            kind::READY => Self::Ready(frame::parse_json(kind, &payload)?),
+            kind::WARMED => Self::Warmed(frame::parse_json(kind, &payload)?),
+            kind::WARM_FAILED => Self::WarmFailed(frame::parse_json(kind, &payload)?),
+            kind::STARTED => Self::Started(frame::parse_json(kind, &payload)?),
+            kind::STDOUT => Self::Stdout(payload),
+            kind::STDERR => Self::Stderr(payload),
+            kind::EXIT => Self::Exit(frame::parse_json(kind, &payload)?),
+            kind::REFUSED => Self::Refused(frame::parse_json(kind, &payload)?),
+            kind::CREDIT_FROM_GUEST => Self::Credit {
+                bytes: frame::parse_credit(kind, stream, &payload)?,
+            },
+            _ => return Err(ProtocolError::UnknownKind { kind }),
+        })
+    }
+}

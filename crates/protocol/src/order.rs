@@ -1,0 +1,198 @@
+//! What the executor may send, and when. The guest checks with it what comes; [`crate::GuestSession`]
+//! checks with it what its owner is about to send.
+
+use crate::{MAX_FILES, ProtocolError, STDIN_WINDOW, SendWindow, StreamId, ToGuest, VERSION, WarmUse};
+
+/// Order and credit of the frames from the executor to the guest.
+#[derive(Debug, Clone)]
+pub struct CommandOrder {
+    phase: Phase,
+    warm: Warm,
+    has_job: bool,
+    has_start: bool,
+    stdin_expected: bool,
+    takes_warm: bool,
+    stdin: SendWindow,
+}
+
+/// What became of the order for a process that waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Warm {
+    NotSent,
+    Sent,
+    Failed,
+    Ready,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// No job yet.
+    Idle,
+    /// A job, and this many files still to come.
+    Files { left: u32 },
+    /// Inside a file, and this many bytes of it still to come.
+    File { left: u32, missing: u64 },
+    /// The job runs and its stdin is open.
+    Running,
+    /// The job runs and its stdin has ended.
+    StdinClosed,
+    /// Killed: nothing but `Alive`, more `Kill`s and credit makes sense.
+    Killed,
+}
+
+impl Default for CommandOrder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl CommandOrder {
+    /// The beginning: no job yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            phase: Phase::Idle,
+            warm: Warm::NotSent,
+            has_job: false,
+            has_start: false,
+            stdin_expected: false,
+            takes_warm: false,
+            stdin: SendWindow::new(StreamId::STDIN, STDIN_WINDOW),
+        }
+    }
+
+    /// Takes the next frame of the executor's.
+    ///
+    /// # Errors
+    /// [`ProtocolError::Order`], [`ProtocolError::Version`], [`ProtocolError::FileSize`] or
+    /// [`ProtocolError::CreditExceeded`]; nothing changes then.
+    pub fn accept(&mut self, frame: &ToGuest) -> Result<(), ProtocolError> {
+        let next = match (self.phase, frame) {
+            (phase, ToGuest::Alive) => phase,
+            (Phase::Idle, ToGuest::Warm(_)) if self.warm == Warm::NotSent => Phase::Idle,
+            (Phase::Idle, ToGuest::Job(_)) if self.warm == Warm::Sent => {
+                return Err(self.misplaced(frame.name()));
+            }
+            (Phase::Idle, ToGuest::Job(job)) => {
+                if job.version != VERSION {
+                    return Err(ProtocolError::Version { theirs: job.version });
+                }
+                if job.files > MAX_FILES {
+                    return Err(self.misplaced("job with too many files"));
+                }
+                self.has_job = true;
+                self.stdin_expected = job.stdin;
+                self.takes_warm = job.warm;
+                Phase::Files { left: job.files }
+            }
+            (Phase::Files { left }, ToGuest::File(file)) => {
+                let left = left.checked_sub(1).ok_or_else(|| self.misplaced(frame.name()))?;
+                Phase::File {
+                    left,
+                    missing: file.size,
+                }
+            }
+            (Phase::File { left, missing }, ToGuest::FileData(bytes)) => {
+                let missing = u64::try_from(bytes.len())
+                    .ok()
+                    .and_then(|bytes| missing.checked_sub(bytes))
+                    .ok_or(ProtocolError::FileSize)?;
+                Phase::File { left, missing }
+            }
+            (Phase::File { left, missing: 0 }, ToGuest::FileEnd) => Phase::Files { left },
+            (Phase::File { .. }, ToGuest::FileEnd) => return Err(ProtocolError::FileSize),
+            (Phase::Files { left: 0 }, ToGuest::Start) if self.stdin_expected => Phase::Running,
+            (Phase::Files { left: 0 }, ToGuest::Start) => Phase::StdinClosed,
+            (Phase::Running, ToGuest::Stdin(bytes)) => {
+                self.stdin.spend(u32::try_from(bytes.len()).unwrap_or(u32::MAX))?;
+                Phase::Running
+            }
+            (Phase::Running, ToGuest::StdinClose) => Phase::StdinClosed,
+            (Phase::Idle, ToGuest::Credit { .. }) => return Err(self.misplaced(frame.name())),
+            (phase, ToGuest::Credit { .. }) => phase,
+            (_, ToGuest::Kill) => Phase::Killed,
+            _ => return Err(self.misplaced(frame.name())),
+        };
+        self.has_start |= *frame == ToGuest::Start;
+        if matches!(frame, ToGuest::Warm(_)) {
+            self.warm = Warm::Sent;
+        }
+        self.phase = next;
+        Ok(())
+    }
+
+    /// Notes the guest's answer to the order for a process that waits.
+    ///
+    /// # Errors
+    /// [`ProtocolError::Order`] when no such order waits for its answer.
+    pub fn answer_warm(&mut self, ready: bool) -> Result<(), ProtocolError> {
+        if self.warm != Warm::Sent {
+            return Err(self.misplaced("an answer to warm"));
+        }
+        self.warm = if ready { Warm::Ready } else { Warm::Failed };
+        Ok(())
+    }
+
+    /// Whether a start can have come to that, by what was asked for and answered.
+    #[must_use]
+    pub fn allows(&self, warm: WarmUse) -> bool {
+        match warm {
+            WarmUse::NotAsked => !self.takes_warm,
+            WarmUse::Gone => self.takes_warm,
+            WarmUse::Used | WarmUse::Unfit | WarmUse::Wrote | WarmUse::Silent | WarmUse::Declined => {
+                self.takes_warm && self.warm == Warm::Ready
+            }
+        }
+    }
+
+    /// Notes that the guest grants more stdin.
+    ///
+    /// # Errors
+    /// [`ProtocolError::Grant`] when the window would hold too much, and [`ProtocolError::Order`]
+    /// when the job takes no stdin.
+    pub fn grant_stdin(&mut self, bytes: u32) -> Result<(), ProtocolError> {
+        if !self.stdin_expected {
+            return Err(self.misplaced("credit"));
+        }
+        self.stdin.grant(bytes)
+    }
+
+    /// Bytes of stdin that may be sent now; 0 while none may be.
+    #[must_use]
+    pub fn stdin_credit(&self) -> u32 {
+        if self.phase == Phase::Running {
+            self.stdin.available()
+        } else {
+            0
+        }
+    }
+
+    /// Whether a job has been sent.
+    #[must_use]
+    pub fn has_job(&self) -> bool {
+        self.has_job
+    }
+
+    /// Whether `Start` has been sent.
+    #[must_use]
+    pub fn is_started(&self) -> bool {
+        self.has_start
+    }
+
+    fn misplaced(&self, frame: &'static str) -> ProtocolError {
+        let state = match self.phase {
+            Phase::Idle if self.warm == Warm::Sent => "the answer to warm is awaited",
+            Phase::Idle => "no job is there",
+            Phase::Files { left: 0 } => "all files are there",
+            Phase::Files { .. } => "files are missing",
+            Phase::File { .. } => "inside a file",
+            Phase::Running => "the job runs",
+            Phase::StdinClosed => "the job runs and its stdin is closed",
+            Phase::Killed => "the job is killed",
+        };
+        ProtocolError::Order { frame, state }
+    }
+}
+
+#[cfg(test)]
+mod tests;

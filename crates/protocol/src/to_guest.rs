@@ -1,0 +1,171 @@
+//! What the executor sends.
+
+use crate::decoder::Incoming;
+use crate::frame::{self, Bounds};
+use crate::kind;
+use crate::{
+    EncodeError, FileHeader, Job, MAX_DATA, MAX_PAYLOAD, MAX_SMALL, ProtocolError, StreamId, WarmOrder,
+};
+
+/// A frame from the executor to the guest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ToGuest {
+    /// Start this process now and let it wait for the job. At most once, before the job.
+    Warm(WarmOrder),
+    /// The job. Its files follow, then `Start`.
+    Job(Job),
+    /// A file of the job; `FileData` and `FileEnd` follow.
+    File(FileHeader),
+    /// Bytes of the file, 1 to [`MAX_PAYLOAD`].
+    FileData(Vec<u8>),
+    /// The file is complete.
+    FileEnd,
+    /// All files are in: run the job.
+    Start,
+    /// Bytes for the job's stdin, 1 to [`MAX_DATA`], within the credit.
+    Stdin(Vec<u8>),
+    /// The job's stdin ends here.
+    StdinClose,
+    /// Kill the job, or give it up before its start.
+    Kill,
+    /// The executor lives. Sent every second; a guest without one for 10 s kills its job and exits.
+    Alive,
+    /// More credit for the job's stdout or stderr.
+    Credit {
+        /// [`StreamId::STDOUT`] or [`StreamId::STDERR`].
+        stream: StreamId,
+        /// At least 1; at most [`crate::MAX_WINDOW`] may be outstanding.
+        bytes: u32,
+    },
+}
+
+impl ToGuest {
+    /// The frame's name, for messages and logs.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Warm(_) => "warm",
+            Self::Job(_) => "job",
+            Self::File(_) => "file",
+            Self::FileData(_) => "file data",
+            Self::FileEnd => "file end",
+            Self::Start => "start",
+            Self::Stdin(_) => "stdin",
+            Self::StdinClose => "stdin close",
+            Self::Kill => "kill",
+            Self::Alive => "alive",
+            Self::Credit { .. } => "credit",
+        }
+    }
+
+    /// Appends the frame to `out`.
+    ///
+    /// # Errors
+    /// [`EncodeError`] when the payload is out of the bounds of its kind; `out` is then unchanged.
+    pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+        let name = self.name();
+        let none = StreamId::NONE;
+        let (kind, stream) = match self {
+            Self::Warm(_) => (kind::WARM, none),
+            Self::Job(_) => (kind::JOB, none),
+            Self::File(_) => (kind::FILE, none),
+            Self::FileData(_) => (kind::FILE_DATA, none),
+            Self::FileEnd => (kind::FILE_END, none),
+            Self::Start => (kind::START, none),
+            Self::Stdin(_) => (kind::STDIN, StreamId::STDIN),
+            Self::StdinClose => (kind::STDIN_CLOSE, StreamId::STDIN),
+            Self::Kill => (kind::KILL, none),
+            Self::Alive => (kind::ALIVE, none),
+            Self::Credit { stream, .. } => (kind::CREDIT_TO_GUEST, *stream),
+        };
+        let bounds = bounds(kind).unwrap_or(frame::EMPTY);
+        let header = frame::Header {
+            name,
+            kind,
+            stream,
+            bounds,
+        };
+        match self {
+            Self::Warm(order) => header.json(order, out),
+            Self::Job(job) => header.json(job, out),
+            Self::File(file) => header.json(file, out),
+            Self::FileData(bytes) | Self::Stdin(bytes) => header.bytes(bytes, out),
+            Self::Credit { bytes, .. } => header.bytes(&bytes.to_be_bytes(), out),
+            Self::FileEnd | Self::Start | Self::StdinClose | Self::Kill | Self::Alive => {
+                header.bytes(&[], out)
+            }
+        }
+    }
+}
+
+fn bounds(kind: u8) -> Option<Bounds> {
+    Some(match kind {
+        kind::JOB | kind::WARM => (2, MAX_PAYLOAD),
+        kind::FILE => (2, MAX_SMALL),
+        kind::FILE_DATA => (1, MAX_PAYLOAD),
+        kind::STDIN => (1, MAX_DATA),
+        kind::CREDIT_TO_GUEST => frame::CREDIT,
+        kind::FILE_END | kind::START | kind::STDIN_CLOSE | kind::KILL | kind::ALIVE => frame::EMPTY,
+        _ => return None,
+    })
+}
+
+impl Incoming for ToGuest {
+    const FROM_GUEST: bool = false;
+
+    fn payload_bounds(kind: u8) -> Option<(usize, usize)> {
+        bounds(kind)
+    }
+
+    fn parse(kind: u8, stream: StreamId, payload: Vec<u8>) -> Result<Self, ProtocolError> {
+        let on = |expected: StreamId| frame::expect_stream(kind, stream, expected);
+        Ok(match kind {
+            kind::WARM => {
+                on(StreamId::NONE)?;
+                Self::Warm(frame::parse_json(kind, &payload)?)
+            }
+            kind::JOB => {
+                on(StreamId::NONE)?;
+                Self::Job(frame::parse_json(kind, &payload)?)
+            }
+            kind::FILE => {
+                on(StreamId::NONE)?;
+                let file: FileHeader = frame::parse_json(kind, &payload)?;
+                if !file.is_valid() {
+                    return Err(ProtocolError::Payload {
+                        kind,
+                        line: 1,
+                        column: 0,
+                    });
+                }
+                Self::File(file)
+            }
+            kind::FILE_DATA => {
+                on(StreamId::NONE)?;
+                Self::FileData(payload)
+            }
+            kind::STDIN => {
+                on(StreamId::STDIN)?;
+                Self::Stdin(payload)
+            }
+            kind::STDIN_CLOSE => {
+                on(StreamId::STDIN)?;
+                Self::StdinClose
+            }
+            kind::CREDIT_TO_GUEST => {
+                if stream != StreamId::STDOUT && stream != StreamId::STDERR {
+                    return Err(ProtocolError::Stream { kind, stream });
+                }
+                Self::Credit {
+                    stream,
+                    bytes: frame::parse_credit(kind, stream, &payload)?,
+                }
+            }
+            kind::FILE_END => on(StreamId::NONE).map(|()| Self::FileEnd)?,
+            kind::START => on(StreamId::NONE).map(|()| Self::Start)?,
+            kind::KILL => on(StreamId::NONE).map(|()| Self::Kill)?,
+            kind::ALIVE => on(StreamId::NONE).map(|()| Self::Alive)?,
+            _ => return Err(ProtocolError::UnknownKind { kind }),
+        })
+    }
+}

@@ -1,0 +1,171 @@
+//! What an engine says of itself.
+
+use std::collections::BTreeSet;
+
+use bollard::models::{SystemInfo, SystemInfoCgroupVersionEnum, SystemVersion};
+
+use super::details::EngineDetails;
+
+/// What an engine says of itself and of the host that it runs containers on.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct EngineFacts {
+    /// The engine's own id, which no other has and which it keeps; empty where it has none, as Podman.
+    pub id: String,
+    /// `Docker Engine` or `Podman Engine`.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// The version of the API that we agreed on.
+    pub api: String,
+    /// The host's architecture as Rust and the kernel name it: `x86_64`, `aarch64`.
+    pub architecture: String,
+    /// The host's kernel release.
+    pub kernel: String,
+    /// The host's operating system, for people.
+    pub operating_system: String,
+    /// Which control group hierarchy the engine uses.
+    pub cgroup: CgroupVersion,
+    /// Whether the host can limit swap, so that memory and swap together can be bound.
+    pub swap_limit: bool,
+    /// What isolation the engine has: `name=seccomp,profile=default`, `name=apparmor`.
+    pub security_options: Vec<String>,
+    /// The OCI runtimes that it knows, by name.
+    pub runtimes: BTreeSet<String>,
+    /// Whether it is Podman, which wants some things otherwise.
+    pub podman: bool,
+    /// CPUs of its host.
+    pub cpus: u32,
+    /// Memory of its host, in bytes.
+    pub memory_bytes: u64,
+    /// How it stores images and root file systems: `overlay2`.
+    pub storage_driver: String,
+    /// Its configuration and parts.
+    pub details: EngineDetails,
+}
+
+/// The two hierarchies of control groups (cgroups(7)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CgroupVersion {
+    /// One hierarchy for each controller.
+    V1,
+    /// The unified hierarchy.
+    V2,
+}
+
+impl EngineFacts {
+    pub(super) fn of(version: SystemVersion, info: SystemInfo, api: String) -> Self {
+        let details = EngineDetails::of(&version, &info);
+        let components = version.components.unwrap_or_default();
+        let podman = components
+            .iter()
+            .any(|component| component.name.starts_with("Podman"));
+        let name = components
+            .first()
+            .map_or_else(|| "Docker Engine".to_owned(), |main| main.name.clone());
+        Self {
+            // Podman makes up another one for each call.
+            id: if podman {
+                String::new()
+            } else {
+                info.id.unwrap_or_default()
+            },
+            // Docker calls its own part `Engine`.
+            name: if name == "Engine" {
+                "Docker Engine".to_owned()
+            } else {
+                name
+            },
+            version: version.version.unwrap_or_default(),
+            api,
+            architecture: architecture(&info.architecture.or(version.arch).unwrap_or_default()),
+            kernel: info.kernel_version.unwrap_or_default(),
+            operating_system: info.operating_system.unwrap_or_default(),
+            cgroup: match info.cgroup_version {
+                Some(SystemInfoCgroupVersionEnum::_2) => CgroupVersion::V2,
+                _ => CgroupVersion::V1,
+            },
+            swap_limit: info.swap_limit.unwrap_or(false),
+            security_options: info.security_options.unwrap_or_default(),
+            runtimes: info.runtimes.unwrap_or_default().into_keys().collect(),
+            podman,
+            cpus: u32::try_from(info.ncpu.unwrap_or(0)).unwrap_or(0),
+            memory_bytes: u64::try_from(info.mem_total.unwrap_or(0)).unwrap_or(0),
+            storage_driver: info.driver.unwrap_or_default(),
+            details,
+        }
+    }
+
+    /// The engine's name and version, for a record.
+    #[must_use]
+    pub fn engine(&self) -> String {
+        format!("{} {}", self.name, self.version)
+    }
+
+    /// Whether the engine itself runs without root (`name=rootless`).
+    #[must_use]
+    pub fn is_rootless(&self) -> bool {
+        self.has_option("rootless")
+    }
+
+    /// Whether the engine gives containers a user namespace (`name=userns`).
+    #[must_use]
+    pub fn remaps_users(&self) -> bool {
+        self.has_option("userns")
+    }
+
+    /// Whether the engine can put system calls under a filter.
+    #[must_use]
+    pub fn has_seccomp(&self) -> bool {
+        self.has_option("seccomp")
+    }
+
+    /// Options are `name=seccomp,profile=default`; Podman leaves `name=` out.
+    fn has_option(&self, name: &str) -> bool {
+        self.security_options.iter().any(|option| {
+            let first = option.split(',').next().unwrap_or_default();
+            first.strip_prefix("name=").unwrap_or(first) == name
+        })
+    }
+
+    /// Whether the engine puts containers under AppArmor or SELinux.
+    #[must_use]
+    pub fn has_lsm(&self) -> bool {
+        self.security_options
+            .iter()
+            .any(|option| option.contains("apparmor") || option.contains("selinux"))
+    }
+}
+
+/// Engines say `x86_64` or `amd64`, `aarch64` or `arm64`.
+fn architecture(name: &str) -> String {
+    match name {
+        "amd64" => "x86_64",
+        "arm64" => "aarch64",
+        other => other,
+    }
+    .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use bollard::models::SystemVersionComponents;
+
+    use super::*;
+
+    #[test]
+    fn podman_is_known_by_its_components_and_docker_by_their_absence() {
+        let version = |name: &str| SystemVersion {
+            components: Some(vec![SystemVersionComponents {
+                name: name.to_owned(),
+                ..Default::default()
+            }]),
+            version: Some("1.2".to_owned()),
+            ..Default::default()
+        };
+        let facts = |name| EngineFacts::of(version(name), SystemInfo::default(), "1.41".to_owned());
+        assert!(facts("Podman Engine").podman);
+        assert!(!facts("Engine").podman);
+        assert_eq!(facts("Engine").engine(), "Docker Engine 1.2");
+    }
+}

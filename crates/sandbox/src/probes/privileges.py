@@ -1,0 +1,16 @@
+status = dict(line.split(':', 1) for line in open('/proc/self/status').read().splitlines())
+ids = {word for name in ('Uid', 'Gid') for word in status[name].split()}
+say('root', 'yes' if '0' in ids else 'no')
+say('groups', *[f'group_{group}' for group in os.getgroups() if group != os.getgid()] or ['none'])
+held = [name for name in ('CapInh', 'CapPrm', 'CapEff', 'CapBnd', 'CapAmb') if int(status.get(name, '0'), 16)]
+say('capabilities', *held or ['none'])
+say('new_privileges', 'no' if status.get('NoNewPrivs', '0').strip() == '1' else 'yes')
+say('filter', 'yes' if status.get('Seccomp', '0').strip() == '2' else 'no')
+tell('setuid', lambda: os.setuid(0), lambda: os.setresuid(0, 0, 0), lambda: os.seteuid(0), lambda: os.setuid(os.getuid() - 1))
+tell('setgid', lambda: os.setgid(0), lambda: os.setresgid(0, 0, 0), lambda: os.setgroups([0]))
+header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+wanted = (ctypes.c_uint32 * 6)(*[0xffffffff] * 6)
+tell('capset', lambda: call('capset', ctypes.byref(header), ctypes.byref(wanted)))
+open('/work/mine', 'w').close()
+tell('chown', lambda: os.chown('/work/mine', 0, 0))
+end()

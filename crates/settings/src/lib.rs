@@ -1,0 +1,570 @@
+//! Settings: what an operator decides. Read once, at the start, in this order, later ones winning: the defaults built
+//! in here, the file, the environment, the flags of a command.
+//!
+//! A variable is `MAYFLY_<SECTION>__<KEY>`, deeper keys with further `__`: `MAYFLY_SANDBOX__ENGINE=unix:///run/x.sock`.
+//! A key that nobody knows is an error that names it; so is a value of the wrong kind.
+
+mod sources;
+
+pub use sources::{Sources, Stranger};
+
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+};
+
+use config::{Config, Environment, File, FileFormat};
+use mayfly_core::{image::ImageName, policy::Policy, units::Span, word::word};
+use mayfly_telemetry::LogFormat;
+use serde::{Deserialize, Serialize};
+
+mod client;
+mod fleet;
+mod pool;
+mod secret;
+
+pub use client::ClientSettings;
+pub use fleet::{
+    BrokerSettings, DatabaseSettings, ExecutorSettings, MOST_IMAGES, Posture, ServerSettings, pool,
+};
+pub use pool::{PoolClasses, PoolImage, PoolSettings, SANDBOXES};
+pub use secret::Secret;
+
+/// Everything that can be set.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// Log lines, on stderr.
+    pub log: LogSettings,
+    /// The embedded database.
+    pub store: StoreSettings,
+    /// The container engine and what all sandboxes share.
+    pub sandbox: SandboxSettings,
+    /// Sandboxes that are kept ready.
+    pub pool: PoolSettings,
+    /// Images.
+    pub image: ImageSettings,
+    /// What jobs may ask for.
+    pub policy: Policy,
+    /// The server that commands ask.
+    pub client: ClientSettings,
+    /// The role `mayfly server`.
+    pub server: ServerSettings,
+    /// The database of a fleet.
+    pub database: DatabaseSettings,
+    /// The message broker of a fleet.
+    pub broker: BrokerSettings,
+    /// The role `mayfly executor`.
+    pub executor: ExecutorSettings,
+}
+
+/// Log lines.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LogSettings {
+    /// Which lines: `warn`, or `warn,mayfly=debug`.
+    pub filter: String,
+    /// How they look.
+    #[serde(deserialize_with = "word")]
+    pub format: LogFormat,
+}
+
+/// The embedded database.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StoreSettings {
+    /// Its file. The folder is made if it is not there; locks and the executor's identity lie beside it.
+    pub path: PathBuf,
+}
+
+/// Sandboxes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SandboxSettings {
+    /// `unix:///path/to.sock` or `tcp://host:port`; empty: what `DOCKER_HOST` says, else the usual socket.
+    pub engine: String,
+    /// The label by which the sandboxes of another deployment on the same engine are left alone.
+    pub deployment: String,
+    /// A guest for an engine of another architecture than the one that was built in; empty: the built-in one.
+    pub guest: PathBuf,
+    /// How long the guest may take over a kill before the engine is asked to do it.
+    pub kill_grace: Span,
+    /// The first uid of the sandboxes' users. Each running `mayfly` takes 64 of them, from here up to 65535; none may
+    /// belong to a user of the engine's host.
+    pub first_uid: u32,
+}
+
+/// Images.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ImageSettings {
+    /// The catalog's name that a job has which names none.
+    pub default: String,
+    /// Where the image `python` comes from when the catalog has none: `auto`, `present`, `pull` or `build`.
+    #[serde(deserialize_with = "word")]
+    pub source: ImageSource,
+    /// What is pulled: a reference with a digest.
+    pub python: String,
+    /// How long a pull may take.
+    pub pull_timeout: Span,
+    /// Where the recipes of our own images are: the folder `deploy/images` of the source.
+    pub recipes: PathBuf,
+}
+
+/// Ways to an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ImageSource {
+    /// Present on the engine, else pulled, else built from Debian packages.
+    Auto,
+    /// Present on the engine, or not at all.
+    Present,
+    /// Pulled.
+    Pull,
+    /// Built from Debian packages.
+    Build,
+}
+
+/// The process's surroundings, taken once.
+#[derive(Debug, Clone, Default)]
+pub struct Surroundings {
+    /// The environment.
+    pub variables: HashMap<String, String>,
+    /// A process that stays, and tells by its log lines what it does: they are `info` unless somebody says otherwise.
+    pub is_service: bool,
+    /// A settings file that was named by a flag.
+    pub file: Option<PathBuf>,
+    /// Settings that were given by flags: key with dots, and value.
+    pub flags: Vec<(&'static str, String)>,
+}
+
+/// Why there are no settings.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingsError {
+    /// A file can't be read, or a value can't be put where it belongs.
+    #[error("the settings can't be read")]
+    Read(#[source] config::ConfigError),
+    /// A value of the wrong kind, or a key that nobody knows.
+    #[error("setting `{path}` is wrong")]
+    Wrong {
+        /// The key, with dots.
+        path: String,
+        /// What is wrong with it.
+        #[source]
+        source: config::ConfigError,
+    },
+    /// Values that can be read and don't make sense.
+    #[error("setting `{path}` is wrong: {why}")]
+    Impossible {
+        /// The key, with dots.
+        path: String,
+        /// What would be right.
+        why: String,
+    },
+    /// Something that a role can't do without was not given.
+    #[error("setting `{path}` is not given: {hint}")]
+    Missing {
+        /// The key, with dots.
+        path: String,
+        /// How to come by it.
+        hint: &'static str,
+    },
+    /// The file that holds a secret can't be read.
+    #[error("setting `{path}` is wrong: {} can't be read", file.display())]
+    SecretFile {
+        /// The key, with dots.
+        path: String,
+        /// The file.
+        file: PathBuf,
+        /// Why not.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The file that a flag named is not there.
+    #[error("the settings file {} is not there", .0.display())]
+    NoFile(PathBuf),
+    /// There is no place for the database.
+    #[error("neither XDG_DATA_HOME nor HOME is set: say where the database is with MAYFLY_STORE__PATH")]
+    NoHome,
+}
+
+/// Where the uids of sandboxes may begin: above those of the system's own users, and with room below the 60000 from
+/// which hosts give uids to services (systemd, "Users, Groups, UIDs and GIDs on systemd systems").
+const UIDS: std::ops::RangeInclusive<u32> = 1000..=59_936;
+
+/// How long the guest may get for a kill, in milliseconds: it answers within a few, and longer than a minute no caller
+/// should wait for an end that it has asked for.
+const KILL_GRACE: (u64, u64) = (100, 60_000);
+/// How long a pull may take, in milliseconds.
+const PULL_TIMEOUT: (u64, u64) = (1_000, 6 * 3_600_000);
+
+/// The official `python:3.13-slim`, by the digest of its image index.
+const OFFICIAL_PYTHON: &str =
+    "docker.io/library/python@sha256:7c61056e61ac89e852de05f3dc6fa51a6dd2181797bceed46aa725dd7cb2cd3b";
+
+impl Settings {
+    /// The settings of this process.
+    ///
+    /// # Errors
+    /// A file that is named and not there, a key that nobody knows, a value of the wrong kind.
+    pub fn load(surroundings: &Surroundings) -> Result<Self, SettingsError> {
+        let defaults = Self::defaults(&surroundings.variables, surroundings.is_service)?;
+        let mut builder =
+            Config::builder().add_source(Config::try_from(&defaults).map_err(SettingsError::Read)?);
+        if let Some(file) = Self::file(surroundings)? {
+            builder = builder.add_source(File::from(file).format(FileFormat::Toml));
+        }
+        let ours = surroundings
+            .variables
+            .iter()
+            .filter(|(name, _)| sources::is_setting(name))
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect();
+        let environment = Environment::with_prefix("MAYFLY")
+            .prefix_separator("_")
+            .separator("__")
+            .source(Some(ours));
+        builder = builder.add_source(environment);
+        for (key, value) in &surroundings.flags {
+            builder = builder
+                .set_override(*key, value.clone())
+                .map_err(SettingsError::Read)?;
+        }
+        let merged = builder.build().map_err(SettingsError::Read)?;
+        let settings: Self = serde_path_to_error::deserialize(merged).map_err(|error| {
+            let path = error.path().to_string();
+            SettingsError::Wrong {
+                path,
+                source: error.into_inner(),
+            }
+        })?;
+        settings.check()?;
+        Ok(settings)
+    }
+
+    /// What no single value shows.
+    fn check(&self) -> Result<(), SettingsError> {
+        let impossible = |path: &str, why: String| {
+            Err(SettingsError::Impossible {
+                path: path.to_owned(),
+                why,
+            })
+        };
+        if let Err(error) = self.policy.redaction.check() {
+            return impossible("policy.redaction.without", error.to_string());
+        }
+        if let Err(faults) = self.policy.limits.check() {
+            return impossible("policy", faults.to_string());
+        }
+        self.pool.check()?;
+        self.client.check()?;
+        self.server.check()?;
+        self.database.check()?;
+        self.executor.check()?;
+        if self.store.path.file_name().is_none() {
+            return impossible("store.path", "it must be the path of a file".to_owned());
+        }
+        if self.sandbox.deployment.is_empty() {
+            return impossible("sandbox.deployment", "it must not be empty".to_owned());
+        }
+        for (path, value, range) in [
+            ("sandbox.kill_grace", self.sandbox.kill_grace, KILL_GRACE),
+            ("image.pull_timeout", self.image.pull_timeout, PULL_TIMEOUT),
+        ] {
+            if !(range.0..=range.1).contains(&value.as_millis()) {
+                let (least, most) = (Span::millis(range.0), Span::millis(range.1));
+                return impossible(path, format!("{value} is not between {least} and {most}"));
+            }
+        }
+        if !UIDS.contains(&self.sandbox.first_uid) {
+            let why = format!("it must be between {} and {}", UIDS.start(), UIDS.end());
+            return impossible("sandbox.first_uid", why);
+        }
+        if !matches!(self.image.python.parse(), Ok(ImageName::Digest { .. })) {
+            return impossible(
+                "image.python",
+                "it must be `repository@sha256:…`, since a tag can be moved".to_owned(),
+            );
+        }
+        Ok(())
+    }
+
+    /// The file of this process, if it has one.
+    fn file(surroundings: &Surroundings) -> Result<Option<PathBuf>, SettingsError> {
+        let variable = |name: &str| surroundings.variables.get(name).filter(|value| !value.is_empty());
+        if let Some(named) = surroundings
+            .file
+            .clone()
+            .or_else(|| variable("MAYFLY_CONFIG").map(PathBuf::from))
+        {
+            return if named.is_file() {
+                Ok(Some(named))
+            } else {
+                Err(SettingsError::NoFile(named))
+            };
+        }
+        let own = variable("XDG_CONFIG_HOME")
+            .map(PathBuf::from)
+            .or_else(|| variable("HOME").map(|home| Path::new(home).join(".config")))
+            .map(|folder| folder.join("mayfly/mayfly.toml"));
+        Ok(own
+            .into_iter()
+            .chain([PathBuf::from("/etc/mayfly/mayfly.toml")])
+            .find(|file| file.is_file()))
+    }
+
+    fn defaults(variables: &HashMap<String, String>, is_service: bool) -> Result<Self, SettingsError> {
+        let variable = |name: &str| variables.get(name).filter(|value| !value.is_empty());
+        let data = variable("XDG_DATA_HOME")
+            .map(PathBuf::from)
+            .or_else(|| variable("HOME").map(|home| Path::new(home).join(".local/share")))
+            .or_else(|| variables.contains_key("MAYFLY_STORE__PATH").then(PathBuf::new))
+            // A service has no home, and need not have: only `mayfly dev` keeps a database of its own.
+            .or_else(|| is_service.then(|| PathBuf::from("/var/lib")))
+            .ok_or(SettingsError::NoHome)?;
+        Ok(Self {
+            log: LogSettings {
+                filter: if is_service { "info" } else { "warn" }.to_owned(),
+                format: LogFormat::Text,
+            },
+            store: StoreSettings {
+                path: data.join("mayfly/mayfly.db"),
+            },
+            sandbox: SandboxSettings {
+                engine: variable("DOCKER_HOST").cloned().unwrap_or_default(),
+                deployment: "local".to_owned(),
+                guest: PathBuf::new(),
+                kill_grace: Span::seconds(2),
+                first_uid: 20_000,
+            },
+            pool: PoolSettings::default(),
+            image: ImageSettings {
+                default: "python".to_owned(),
+                source: ImageSource::Auto,
+                python: OFFICIAL_PYTHON.to_owned(),
+                pull_timeout: Span::seconds(180),
+                recipes: PathBuf::from("deploy/images"),
+            },
+            policy: Policy::default(),
+            client: ClientSettings::default(),
+            server: ServerSettings::default(),
+            database: DatabaseSettings::default(),
+            broker: BrokerSettings::default(),
+            executor: ExecutorSettings::default(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(variables: &[(&str, &str)], file: Option<&str>) -> Result<Settings, SettingsError> {
+        let folder = tempfile::tempdir().unwrap();
+        let file = file.map(|text| {
+            let path = folder.path().join("mayfly.toml");
+            std::fs::write(&path, text).unwrap();
+            path
+        });
+        let mut all = HashMap::from([("HOME".to_owned(), folder.path().to_str().unwrap().to_owned())]);
+        all.extend(
+            variables
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned())),
+        );
+        Settings::load(&Surroundings {
+            variables: all,
+            file,
+            ..Surroundings::default()
+        })
+    }
+
+    fn message(error: &SettingsError) -> String {
+        let mut text = error.to_string();
+        let mut next = std::error::Error::source(error);
+        while let Some(cause) = next {
+            text.push_str(": ");
+            text.push_str(&cause.to_string());
+            next = cause.source();
+        }
+        text
+    }
+
+    #[test]
+    fn nothing_set_gives_the_defaults() {
+        let settings = load(&[], None).unwrap();
+        assert_eq!(settings.policy, Policy::default());
+        assert!(settings.store.path.ends_with(".local/share/mayfly/mayfly.db"));
+    }
+
+    #[test]
+    fn the_environment_wins_over_the_file_and_the_file_over_the_defaults() {
+        let file =
+            "[policy.limits.defaults]\nmemory = \"512MiB\"\nwall = \"5s\"\n[sandbox]\ndeployment = \"lab\"\n";
+        let settings = load(&[("MAYFLY_SANDBOX__DEPLOYMENT", "other")], Some(file)).unwrap();
+        assert_eq!(settings.sandbox.deployment, "other");
+        assert_eq!(settings.policy.limits.defaults.memory.to_string(), "512MiB");
+        assert_eq!(settings.policy.limits.defaults.wall, Span::seconds(5));
+        assert_eq!(settings.policy.limits.defaults.pids, 128);
+    }
+
+    #[test]
+    fn a_flag_wins_over_all() {
+        let variables = HashMap::from([
+            ("HOME".to_owned(), "/nowhere".to_owned()),
+            ("MAYFLY_LOG__FILTER".to_owned(), "info".to_owned()),
+        ]);
+        let flags = vec![("log.filter", "debug".to_owned())];
+        let settings = Settings::load(&Surroundings {
+            variables,
+            flags,
+            ..Surroundings::default()
+        })
+        .unwrap();
+        assert_eq!(settings.log.filter, "debug");
+    }
+
+    #[test]
+    fn a_service_needs_no_home_and_tells_more() {
+        let service = Surroundings {
+            is_service: true,
+            ..Surroundings::default()
+        };
+        assert_eq!(Settings::load(&service).unwrap().log.filter, "info");
+        let error = Settings::load(&Surroundings::default()).unwrap_err();
+        assert!(matches!(error, SettingsError::NoHome));
+    }
+
+    #[test]
+    fn a_number_of_the_environment_is_a_number() {
+        let settings = load(&[("MAYFLY_SANDBOX__FIRST_UID", "30000")], None).unwrap();
+        assert_eq!(settings.sandbox.first_uid, 30_000);
+    }
+
+    #[test]
+    fn the_pool_can_be_set_key_by_key() {
+        let file = "[pool]\nsize = 2\n[pool.classes]\nmemory = [\"1GiB\"]\n[pool.images.python]\nmin = 1\n";
+        let settings = load(&[("MAYFLY_POOL__SIZE", "4")], Some(file)).unwrap();
+        let pool = settings.pool;
+        assert_eq!((pool.size, pool.images["python"].min), (4, 1));
+        assert_eq!(pool.classes.memory, [mayfly_core::units::ByteSize::mib(1024)]);
+        assert_eq!(pool.classes.pids, PoolSettings::default().classes.pids);
+    }
+
+    #[test]
+    fn the_sections_of_a_fleet_can_be_set_by_variables_alone() {
+        let digest = format!("sha256:{}", "0".repeat(64));
+        let settings = load(
+            &[
+                ("MAYFLY_SERVER__LISTEN", "0.0.0.0:9000"),
+                ("MAYFLY_SERVER__POOLS", "default, gpu"),
+                ("MAYFLY_DATABASE__API_URL_FILE", "/run/secrets/api"),
+                ("MAYFLY_BROKER__URL", "amqp://u:p@h"),
+                ("MAYFLY_EXECUTOR__IMAGES__PYTHON", &digest),
+                ("MAYFLY_EXECUTOR__ACCEPT", "engine.versions"),
+                ("MAYFLY_EXECUTOR__POSTURE", "development"),
+                ("MAYFLY_EXECUTOR__SLOTS", "4"),
+            ],
+            None,
+        )
+        .unwrap();
+        assert_eq!(settings.server.listen.to_string(), "0.0.0.0:9000");
+        assert_eq!(settings.server.pools, ["default", "gpu"]);
+        assert_eq!(settings.broker.amqp().unwrap().expose(), "amqp://u:p@h");
+        assert_eq!(settings.executor.images["python"], digest);
+        assert_eq!(settings.executor.accept, ["engine.versions"]);
+        assert_eq!(settings.executor.posture, Posture::Development);
+        assert!(!format!("{settings:?}").contains("u:p"), "a secret is not shown");
+        let list = "[server]\npools = [\"a\", \"b\"]\n";
+        assert_eq!(load(&[], Some(list)).unwrap().server.pools, ["a", "b"]);
+    }
+
+    #[test]
+    fn a_wrong_key_is_named_by_its_path() {
+        for (variables, file, expected) in [
+            (vec![], Some("[sandbox]\nengin = \"x\"\n"), "engin"),
+            (vec![("MAYFLY_SANDBOX__ENGIN", "x")], None, "engin"),
+            (
+                vec![],
+                Some("[policy.limits.defaults]\nmemory = 512\n"),
+                "policy.limits.defaults.memory",
+            ),
+            (vec![], Some("[image]\nsource = \"anywhere\"\n"), "image.source"),
+            (
+                vec![("MAYFLY_IMAGE__SOURCE", "anywhere")],
+                None,
+                "`auto`, `present`, `pull`, `build`",
+            ),
+            (vec![("MAYFLY_LOG__FORMAT", "xml")], None, "`text` or `json`"),
+            (
+                vec![("MAYFLY_POLICY__ON_OUTPUT_LIMIT", "stop")],
+                None,
+                "`truncate` or `kill`",
+            ),
+            (
+                vec![],
+                Some("[policy]\nnetworks = [\"bridge\"]\n"),
+                "expected `none`",
+            ),
+            (
+                vec![],
+                Some("[policy.redaction]\nwithout = [\"jvt\"]\n"),
+                "there is no redaction rule \"jvt\"",
+            ),
+            (
+                vec![("MAYFLY_POLICY__REDACTION__RULES", "some")],
+                None,
+                "`all` or `none`",
+            ),
+            (
+                vec![("MAYFLY_SANDBOX__FIRST_UID", "many")],
+                None,
+                "sandbox.first_uid",
+            ),
+        ] {
+            let error = message(&load(&variables, file).unwrap_err());
+            assert!(error.contains(expected), "{error}");
+        }
+        let error = message(&load(&[], Some("[policy.limits.defaults]\nmemory = 512\n")).unwrap_err());
+        assert!(error.contains("no unit"), "{error}");
+    }
+
+    #[test]
+    fn values_that_make_no_sense_are_named() {
+        for (name, value, expected) in [
+            (
+                "MAYFLY_POLICY__LIMITS__CEILINGS__MEMORY",
+                "128MiB",
+                "limits.memory",
+            ),
+            ("MAYFLY_POLICY__LIMITS__FLOORS__PIDS", "129", "limits.pids"),
+            ("MAYFLY_SANDBOX__FIRST_UID", "0", "sandbox.first_uid"),
+            ("MAYFLY_POOL__SIZE", "32", "pool.size"),
+            ("MAYFLY_SANDBOX__FIRST_UID", "70000", "sandbox.first_uid"),
+            ("MAYFLY_IMAGE__PYTHON", "python:3", "image.python"),
+            ("MAYFLY_IMAGE__PULL_TIMEOUT", "0s", "between 1s and 6h"),
+            ("MAYFLY_SANDBOX__KILL_GRACE", "0s", "between 100ms and 1m"),
+            ("MAYFLY_SANDBOX__KILL_GRACE", "2h", "between 100ms and 1m"),
+            ("MAYFLY_SANDBOX__DEPLOYMENT", "", "sandbox.deployment"),
+            ("MAYFLY_STORE__PATH", "", "store.path"),
+            ("MAYFLY_STORE__PATH", "/", "store.path"),
+        ] {
+            let error = load(&[(name, value)], None).unwrap_err();
+            assert!(matches!(error, SettingsError::Impossible { .. }), "{name}");
+            assert!(error.to_string().contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_was_named_must_be_there() {
+        let file = Some(PathBuf::from("/nowhere/mayfly.toml"));
+        let variables = HashMap::from([("HOME".to_owned(), "/nowhere".to_owned())]);
+        let error = Settings::load(&Surroundings {
+            variables,
+            file,
+            ..Surroundings::default()
+        })
+        .unwrap_err();
+        assert!(matches!(error, SettingsError::NoFile(_)));
+    }
+}
