@@ -25,8 +25,9 @@ use std::{
 
 use self::{figures::Figures, ground::Ground, kinds::Kind, run::Ran};
 
-/// How often each kind is gone through; `MAYFLY_TEST_BATTERY_ROUNDS`.
-const ROUNDS: usize = 1;
+/// Where `MAYFLY_TEST_BATTERY_ROUNDS` does not say how often each kind is gone through, one of so many is, once: some of each
+/// family of faults. All of them take a quarter of an hour.
+const ONE_OF: usize = 3;
 
 /// The number that a variable holds.
 #[expect(clippy::disallowed_methods, reason = "a test's own variables are no settings")]
@@ -76,14 +77,21 @@ async fn go_through(round: usize, part: &[(usize, Kind)], score: &Mutex<Score>) 
 
 #[test]
 fn a_fleet_stands_every_kind_of_fault() {
-    let rounds =
-        variable("MAYFLY_TEST_BATTERY_ROUNDS").map_or(ROUNDS, |rounds| rounds.parse().expect("a number"));
+    let rounds = variable("MAYFLY_TEST_BATTERY_ROUNDS").map(|rounds| rounds.parse().expect("a number"));
     // For a look at a few of them alone, by parts of their names.
-    let only = variable("MAYFLY_TEST_BATTERY_ONLY").unwrap_or_default();
-    let wanted = |name: &str| only.split(',').any(|part| name.contains(part));
+    let only = variable("MAYFLY_TEST_BATTERY_ONLY");
+    let wanted = |number: usize, name: &str| match (&only, rounds) {
+        (Some(only), _) => only.split(',').any(|part| name.contains(part)),
+        (None, Some(_)) => true,
+        (None, None) => number.is_multiple_of(ONE_OF),
+    };
+    let rounds: usize = rounds.unwrap_or(1);
     let kinds = kinds::all().into_iter().enumerate();
     let mut parts: [Vec<(usize, Kind)>; FLEETS] = Default::default();
-    for (place, kind) in kinds.filter(|(_, kind)| wanted(&kind.name)).enumerate() {
+    for (place, kind) in kinds
+        .filter(|(number, kind)| wanted(*number, &kind.name))
+        .enumerate()
+    {
         parts[place % FLEETS].push(kind);
     }
     let score = Mutex::new(Score {

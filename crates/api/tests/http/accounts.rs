@@ -133,12 +133,17 @@ async fn a_key_that_is_revoked_elsewhere_opens_nothing_a_second_later() {
         .await
         .unwrap();
     let revoked_at = std::time::Instant::now();
-    let mut last_seen = Duration::ZERO;
-    while whoami().await == StatusCode::OK {
-        last_seen = revoked_at.elapsed();
-        assert!(last_seen < Duration::from_secs(10), "it opens what it opened");
+    // When the last request was sent that it opened: how long the answer takes is the machine's own matter.
+    let mut last_opened = Duration::ZERO;
+    loop {
+        let sent = revoked_at.elapsed();
+        if whoami().await != StatusCode::OK {
+            break;
+        }
+        last_opened = sent;
+        assert!(last_opened < Duration::from_secs(10), "it opens what it opened");
     }
-    assert!(last_seen <= Duration::from_millis(1200), "{last_seen:?}");
+    assert!(last_opened <= Duration::from_secs(1), "{last_opened:?}");
     let record = ground
         .bench
         .store

@@ -1,4 +1,3 @@
-use mayfly_core::{digest::Digest, image::ImagePin, job::JobSpec, policy::Policy};
 use serde_json::{Value, json};
 
 use super::*;
@@ -6,20 +5,10 @@ use super::*;
 const TOKEN: &str = concat!("AKIA", "IOSFODNN7EXAMPLE");
 
 fn job(secrets: Value, redaction: Value) -> ResolvedJob {
-    let spec = json!({"image": "python", "command": ["true"], "secrets": secrets});
-    let spec: JobSpec = serde_json::from_value(spec).unwrap();
-    let policy = Policy {
+    ResolvedJob {
         redaction: serde_json::from_value(redaction).unwrap(),
-        ..Policy::default()
-    };
-    let digest = Digest::of(b"image");
-    let pin = ImagePin {
-        reference: "python:1".into(),
-        digest,
-        config_digest: digest,
-        platform: "linux/amd64".into(),
-    };
-    spec.resolve(&policy, pin, &digest).unwrap()
+        ..mayfly_testkit::job(&["true"], json!({"secrets": secrets}))
+    }
 }
 
 fn left(matchers: &Matchers, job: &ResolvedJob) -> String {

@@ -344,7 +344,8 @@ async fn a_grandchild_that_holds_the_pipes_does_not_hold_up_the_end() {
     assert_eq!(end(&report), (EndState::Succeeded, Cause::Exited), "{report:#?}");
     assert_eq!(text(&report.stdout), "parent\n");
     let took = report.ended_at - report.started_at.unwrap();
-    assert!(took < chrono::TimeDelta::seconds(5), "{took}");
+    // Held up it would be until its deadline, which is 30 s away.
+    assert!(took < chrono::TimeDelta::seconds(20), "{took}");
 }
 
 #[tokio::test]
