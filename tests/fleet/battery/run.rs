@@ -25,7 +25,7 @@ const AT_FIRST: usize = 5;
 /// The first of them, so that something runs still when the others are over.
 const ANCHOR_MS: u64 = 2_000;
 /// How often a fault is done at most until it comes while a job runs.
-const TRIES: usize = 3;
+const TRIES: u32 = 4;
 /// Enough for whatever befalls a job here.
 const ATTEMPTS: u32 = 10;
 /// Until every job of a kind is over.
@@ -38,6 +38,8 @@ pub struct Jobs {
     faults_before: usize,
     attempts: u32,
     count: usize,
+    /// How often the fault came while no job ran.
+    missed: u32,
     client: Client,
     /// By what was asked for.
     accepted: BTreeMap<String, Wish>,
@@ -63,6 +65,7 @@ impl Jobs {
             faults_before: ground.recorder.history(&[], 0).faults.len(),
             attempts: if kind.harms_nothing { 1 } else { ATTEMPTS },
             count: 0,
+            missed: 0,
             client: ground.client.clone(),
             accepted: BTreeMap::new(),
             meanwhile: JoinSet::new(),
@@ -121,11 +124,24 @@ impl Jobs {
         self.accepted.values().any(long)
     }
 
+    /// How long the jobs at first run. How long a fault takes to come is up to the machine: where it came too late there are
+    /// some that last twice as long as before, and end one after the other, so that one outlives both a slot that gets free
+    /// and the end of its executor.
+    fn at_first(&self) -> [u64; AT_FIRST] {
+        let mut run_ms = [RUNS_MS; AT_FIRST];
+        let anchor = ANCHOR_MS << self.missed;
+        if self.missed == 0 {
+            run_ms[0] = anchor;
+        } else {
+            run_ms[..3].copy_from_slice(&[anchor, 2 * anchor, 3 * anchor]);
+        }
+        run_ms
+    }
+
     /// Until both executors have something to do.
     pub async fn get_under_way(&mut self, ground: &Ground) {
-        self.submit(&ground.recorder, ANCHOR_MS).await;
-        for _ in 1..AT_FIRST {
-            self.submit(&ground.recorder, RUNS_MS).await;
+        for run_ms in self.at_first() {
+            self.submit(&ground.recorder, run_ms).await;
         }
         let begun = Instant::now();
         while ground.busy() < EXECUTORS {
@@ -184,7 +200,8 @@ pub async fn run(ground: &mut Ground, kind: &Kind, prefix: &str) -> Ran {
     let begun = Instant::now();
     let mut jobs = Jobs::new(ground, kind, prefix);
     // On a slow machine jobs may be over before a point is come to: then it is done again.
-    for _ in 0..TRIES {
+    for tries in 0..TRIES {
+        jobs.missed = tries;
         jobs.get_under_way(ground).await;
         kind.fault.strike(ground, &mut jobs).await;
         if jobs.hits(&ground.recorder) > 0 {
