@@ -2,6 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod precedence;
+
 fn judged(evidence: Evidence) -> (EndState, Cause) {
     let outcome = evidence.judge();
     (outcome.state, outcome.cause)
