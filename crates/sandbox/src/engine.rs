@@ -10,7 +10,8 @@ use bollard::{
     container::LogOutput,
     errors::Error,
     models::{
-        ContainerCreateBody, ContainerInspectResponse, ContainerSummary, ImageInspect, VolumeCreateRequest,
+        ContainerCreateBody, ContainerInspectResponse, ContainerStateStatusEnum as Status, ContainerSummary,
+        ImageInspect, VolumeCreateRequest,
     },
     query_parameters as query,
 };
@@ -72,6 +73,8 @@ pub(crate) struct ContainerEnd {
     pub(crate) running: bool,
     pub(crate) exit_code: Option<i64>,
     pub(crate) oom_killed: Option<bool>,
+    /// Whether the engine was told to remove it, which it says before it kills.
+    pub(crate) being_removed: bool,
 }
 
 impl Engine {
@@ -177,10 +180,12 @@ impl Engine {
     /// What the engine says of a container's end.
     pub(crate) async fn container_end(&self, container: &str) -> Result<ContainerEnd, EngineError> {
         let state = self.inspect(container).await?.state.unwrap_or_default();
+        let removals = [Some(Status::REMOVING), Some(Status::DEAD)];
         Ok(ContainerEnd {
             running: state.running.unwrap_or(false),
             exit_code: state.exit_code,
             oom_killed: state.oom_killed,
+            being_removed: removals.contains(&state.status),
         })
     }
 

@@ -252,6 +252,8 @@ fn lost(evidence: &mut Evidence, conversation: &Conversation, error: &ChannelErr
         .and_then(GuestExit::from_code);
     let ours = match guest_exit {
         _ if !conversation.start_sent => Some("before it could start the program"),
+        // No job can bring that about.
+        _ if end.being_removed => Some("while somebody else removed the container"),
         _ if broke_off && end.running => Some("and the container runs on"),
         Some(GuestExit::Done) if broke_off => Some("and the guest's account of the end with it"),
         Some(GuestExit::StdinClosed) if broke_off => Some("and the guest's stdin with it"),

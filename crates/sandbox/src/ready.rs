@@ -136,6 +136,7 @@ async fn engine_word(
     let mut end = container_end(&shared.engine, &id, kill).await;
     if let Ok(end) = &mut end
         && unexplained
+        && !end.being_removed
         && end.oom_killed == Some(false)
     {
         // An engine that does not tell leaves its first word.

@@ -53,6 +53,7 @@ fn ended(code: i64) -> EngineWord {
         running: false,
         exit_code: Some(code),
         oom_killed: Some(false),
+        being_removed: false,
     })
 }
 
@@ -61,6 +62,7 @@ fn running() -> EngineWord {
         running: true,
         exit_code: Some(0),
         oom_killed: Some(false),
+        being_removed: false,
     })
 }
 
@@ -130,6 +132,7 @@ fn accounts_that_contradict_each_other_are_on_the_record() {
         running: false,
         exit_code: Some(0),
         oom_killed: Some(true),
+        being_removed: false,
     });
     let evidence = weigh(&conversation(Ending::Exit(exit(Ended::Code(0)))), &engine);
     assert!(
@@ -164,6 +167,7 @@ fn a_kill_for_memory_before_the_job_is_not_the_jobs() {
         running: false,
         exit_code: Some(137),
         oom_killed: Some(true),
+        being_removed: false,
     });
     assert_eq!(judged(&lost, &engine), GUEST_LOST);
     lost.killed_before = false;
@@ -222,11 +226,32 @@ fn a_guest_that_is_gone_after_the_start_is_the_jobs_failure_and_before_it_ours()
         running: false,
         exit_code: Some(137),
         oom_killed: Some(true),
+        being_removed: false,
     });
     assert_eq!(
         judged(&conversation(Ending::Lost(ChannelError::Closed)), &engine),
         (EndState::OutOfMemory, Cause::MemoryLimit)
     );
+}
+
+#[test]
+fn a_container_that_somebody_else_removed_is_trouble_of_ours() {
+    let engine = || {
+        EngineWord::Ended(ContainerEnd {
+            running: false,
+            exit_code: Some(137),
+            oom_killed: Some(false),
+            being_removed: true,
+        })
+    };
+    let lost = conversation(Ending::Lost(ChannelError::Closed));
+    assert_eq!(judged(&lost, &engine()), OURS);
+    // What was asked for before is what it ended for, and what the guest has said stands.
+    let mut asked = conversation(Ending::Lost(ChannelError::Closed));
+    asked.kill_asked = Some(KilledFor::Cancel);
+    assert_eq!(judged(&asked, &engine()).0, EndState::Canceled);
+    let told = conversation(Ending::Exit(exit(Ended::Signal(9))));
+    assert_eq!(judged(&told, &engine()).1, Cause::Signaled);
 }
 
 #[test]
@@ -341,5 +366,6 @@ fn oom_killed() -> EngineWord {
         running: false,
         exit_code: Some(0),
         oom_killed: Some(true),
+        being_removed: false,
     })
 }

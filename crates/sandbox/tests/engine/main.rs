@@ -23,6 +23,7 @@ mod support;
 #[path = "../../../../tests/hostile/battery/table.rs"]
 mod table;
 
+mod ends;
 mod floor;
 mod hostile;
 mod images;
