@@ -43,6 +43,12 @@ const KNOBS: &[Knob] = &[
         mend: "sysctl -w kernel.yama.ptrace_scope=1",
     },
     Knob {
+        name: "fs/protected_hardlinks",
+        well: |value| value >= 1,
+        means: "a process may link to another user's file that it can't write to, and keep what it was",
+        mend: "sysctl -w fs.protected_hardlinks=1",
+    },
+    Knob {
         name: "kernel/perf_event_paranoid",
         well: |value| value >= 2,
         means: "any user of the host may watch the kernel by perf events",
@@ -98,8 +104,9 @@ impl Host {
             Err(error) => Finding::skipped(id, format!("kernel.core_pattern can't be read: {error}")),
             Ok(pattern) if pattern.starts_with('|') => Finding::warning(id, &pattern)
                 .means(
-                    "a crash in a sandbox starts that program on the host, as root and with input that the job has \
-                     chosen; sandboxes set the limit of core files to 0, which a piped pattern ignores",
+                    "a crash starts that program on the host, as root and with input that whoever crashes has chosen; \
+                     sandboxes set the limit of core files to 1, which the kernel takes as a wish for none (core(5)), and \
+                     that alone stands between a job and this program",
                 )
                 .mend("sysctl -w kernel.core_pattern=core, or make sure that the program may be trusted with that"),
             Ok(pattern) => Finding::ok(id, pattern).means("a crash starts no program of the host"),

@@ -7,7 +7,9 @@ use mayfly_core::limits::Limits;
 use super::{HOST_NAME, WORK};
 
 /// What the image and the job may set otherwise.
-const USUAL: [(&str, &str); 2] = [
+const USUAL: [(&str, &str); 3] = [
+    // Its search for leaks traces the program that ends, which the filter refuses; that program would then fail.
+    ("ASAN_OPTIONS", "detect_leaks=0"),
     (
         "PATH",
         "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -79,6 +81,7 @@ mod tests {
         let environment = job_environment(&limits, &image, [("USER", "me")]);
         assert_eq!(value(&environment, "PATH"), Some("/image/bin"));
         assert_eq!(value(&environment, "LANG"), Some("C.UTF-8"));
+        assert_eq!(value(&environment, "ASAN_OPTIONS"), Some("detect_leaks=0"));
         assert_eq!(value(&environment, "HOME"), Some("/work"));
         assert_eq!(value(&environment, "USER"), Some("me"));
         assert_eq!(value(&environment, "GONE"), None);

@@ -51,3 +51,18 @@ gcc -O2 -pthread -static main.c lib.o -o static
 ./static
 gcc -O2 -flto -pthread main.c lib.c -o lto
 ./lto
+# AddressSanitizer, in the environment that sandboxes give it.
+export ASAN_OPTIONS=detect_leaks=0
+cat > sane.c <<'C'
+#include <stdlib.h>
+int main(int count, char **arguments) {
+    char *text = malloc(8);
+    text[0] = (char)count;
+    if (count > 1) free(text);
+    return text[0] == count ? 0 : 1;
+}
+C
+gcc -g -fsanitize=address sane.c -o sane
+./sane
+if ./sane freed 2> said; then exit 1; fi
+grep -q heap-use-after-free said
