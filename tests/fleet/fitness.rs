@@ -171,3 +171,61 @@ async fn a_host_that_fails_its_self_test_takes_no_jobs_until_it_passes_and_all_o
     fleet.no_container_is_left().await;
     fleet.every_job_has_one_result();
 }
+
+/// What `production` refuses, by the names in the executor's last words, in their order.
+fn refused(log: &str) -> Vec<String> {
+    let words = log.split(|c: char| !(c.is_ascii_alphanumeric() || "._".contains(c)));
+    let mut names: Vec<String> = Vec::new();
+    for word in words.filter(|word| word.starts_with("engine.")) {
+        if !names.iter().any(|name| name == word) {
+            names.push(word.to_owned());
+        }
+    }
+    names
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_production_executor_begins_on_no_host_that_misses_a_floor_unless_that_is_accepted_and_recorded() {
+    let engine = std::process::Command::new("docker")
+        .args(["info", "--format", "{{json .SecurityOptions}}"])
+        .output()
+        .expect("docker starts");
+    let options = String::from_utf8_lossy(&engine.stdout);
+    if options.contains("apparmor") || options.contains("selinux") {
+        skip("this engine has a security module: it misses no floor that is known beforehand");
+        return;
+    }
+    let Some(mut fleet) = Fleet::start(0).await else {
+        return;
+    };
+    let posture = ("MAYFLY_EXECUTOR__POSTURE", "production");
+    fleet.add_executor(1, &[posture]);
+    let status = fleet.executors[0].ended(SOON).await;
+    let log = fleet.executors[0].log();
+    assert_eq!(status.code(), Some(78), "{log}");
+    let missed = refused(&log);
+    assert!(missed.contains(&"engine.lsm".to_owned()), "{log}");
+
+    let all = format!("self_test,{}", missed.join(","));
+    fleet.add_executor(2, &[posture, ("MAYFLY_EXECUTOR__ACCEPT", &all)]);
+    let operator = fleet.api_of(0, KeyRole::Operator).await;
+    let live = wait_for(
+        SOON,
+        "an executor that accepts what its host misses",
+        async || {
+            let list: Value = operator.get("/v1/executors").await.json().await.ok()?;
+            let found = list["executors"].as_array()?.iter();
+            found.cloned().find(|executor| executor["state"] == "live")
+        },
+    )
+    .await;
+    assert_eq!(
+        live["session"]["self_test"]["accepted"],
+        json!(missed),
+        "{live:#}"
+    );
+    let job = fleet.submit("print('accepted')", json!({})).await;
+    assert_eq!(fleet.end_of(job, SOON).await, EndState::Succeeded);
+    let recorded = on_record(&fleet, &operator);
+    assert_eq!(recorded[0]["accepted"], json!(missed), "{recorded:#?}");
+}

@@ -49,9 +49,29 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
         "gVisor has its own expectations, side by side with runc's in `tests/hostile/programs`",
     ),
     (
+        "H-52",
+        "after all programs",
+        "every byte of every file of the image is read again on the host and compared (`tests/hostile/battery/ground.rs`)",
+    ),
+    (
+        "H-56",
+        "tested elsewhere",
+        "a program that ignores every signal that can be ignored ends with its deadline: program H-106a, and `crates/sandbox/tests/engine/outcomes.rs`",
+    ),
+    (
+        "H-59",
+        "tested elsewhere",
+        "programs that end at once, by the thousand: what is open, mounted and counted before and after: `tests/faults/leaks.rs`",
+    ),
+    (
+        "H-121",
+        "this page",
+        "one setting weakened at a time: the mutants above",
+    ),
+    (
         "H-61, H-66",
         "skipped",
-        "needs hostile images; jobs run from a catalog that an operator pins, and this machine has one image",
+        "images made to harm (a folder of work that leads out, set-user-id files, devices): only one with `VOLUME` is tried; jobs run from a catalog that an operator pins",
     ),
     (
         "H-49",
@@ -96,8 +116,8 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
     ),
     (
         "H-125",
-        "skipped",
-        "this machine has neither AppArmor nor SELinux; that is on each record (`not_enforceable.lsm`)",
+        "tested elsewhere",
+        "a `production` executor does not begin on a host without AppArmor or SELinux, and where that is accepted it is on record: `tests/fleet/fitness.rs`",
     ),
     (
         "H-129",
