@@ -124,6 +124,10 @@ pub struct Usage {
     /// The most memory that the whole container had, in bytes, where the kernel tells.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peak_memory_bytes: Option<u64>,
+    /// How long processes had to wait because the CPU limit was used up, in microseconds and added up over the CPUs, where the
+    /// kernel tells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_throttled_us: Option<u64>,
     /// From the program's start to its end by the guest's monotonic clock, in microseconds.
     pub wall_us: u64,
 }

@@ -76,6 +76,13 @@ impl Cgroup {
             .pids
             .as_ref()
             .and_then(|pids| pids.keyed("pids.events", "max"));
+        counts.cpu_throttled_us = self.cpu.as_ref().and_then(|cpu| {
+            if cpu.version == 1 {
+                Some(cpu.keyed("cpu.stat", "throttled_time")? / 1000)
+            } else {
+                cpu.keyed("cpu.stat", "throttled_usec")
+            }
+        });
         counts
     }
 }
@@ -90,6 +97,7 @@ pub(crate) fn since(before: &CgroupCounts, after: &CgroupCounts) -> CgroupCounts
     CgroupCounts {
         oom_kills: difference(before.oom_kills, after.oom_kills),
         pids_max_events: difference(before.pids_max_events, after.pids_max_events),
+        cpu_throttled_us: difference(before.cpu_throttled_us, after.cpu_throttled_us),
         memory_peak_bytes: after.memory_peak_bytes,
     }
 }
@@ -182,16 +190,139 @@ mod tests {
 
     #[test]
     fn counts_are_those_of_the_job_alone() {
-        let counts = |oom_kills, pids_max_events, peak| CgroupCounts {
-            oom_kills,
-            pids_max_events,
-            memory_peak_bytes: peak,
+        let before = CgroupCounts {
+            oom_kills: Some(2),
+            pids_max_events: None,
+            cpu_throttled_us: Some(40),
+            memory_peak_bytes: Some(5),
         };
-        let since = since(
-            &counts(Some(2), None, Some(5)),
-            &counts(Some(3), Some(9), Some(7)),
+        let after = CgroupCounts {
+            oom_kills: Some(3),
+            pids_max_events: Some(9),
+            cpu_throttled_us: Some(100),
+            memory_peak_bytes: Some(7),
+        };
+        let counted = CgroupCounts {
+            oom_kills: Some(1),
+            pids_max_events: None,
+            cpu_throttled_us: Some(60),
+            memory_peak_bytes: Some(7),
+        };
+        assert_eq!(since(&before, &after), counted);
+    }
+
+    /// One cgroup with all controllers, whose files have these lines.
+    fn cgroup(version: u8, files: &[(&str, &str)]) -> (tempfile::TempDir, Cgroup) {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            fs::write(folder.path().join(name), text).unwrap();
+        }
+        let controller = || {
+            Some(Controller {
+                version,
+                folder: folder.path().to_owned(),
+            })
+        };
+        let cgroup = Cgroup {
+            memory: controller(),
+            pids: controller(),
+            cpu: controller(),
+        };
+        (folder, cgroup)
+    }
+
+    /// As kernel 6 shows them: <https://docs.kernel.org/admin-guide/cgroup-v2.html>, and cgroup-v1/memory.html.
+    #[test]
+    fn both_versions_tell_the_same_by_their_own_files() {
+        let (_one, v1) = cgroup(
+            1,
+            &[
+                ("memory.limit_in_bytes", "268435456\n"),
+                ("memory.memsw.limit_in_bytes", "268435456\n"),
+                (
+                    "memory.oom_control",
+                    "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n",
+                ),
+                ("memory.max_usage_in_bytes", "1048576\n"),
+                ("pids.max", "129\n"),
+                ("pids.events", "max 4\n"),
+                ("cpu.cfs_quota_us", "50000\n"),
+                ("cpu.cfs_period_us", "100000\n"),
+                (
+                    "cpu.stat",
+                    "nr_periods 9\nnr_throttled 7\nthrottled_time 2000999\n",
+                ),
+            ],
         );
-        assert_eq!(since, counts(Some(1), None, Some(7)));
+        let (_two, v2) = cgroup(
+            2,
+            &[
+                ("memory.max", "268435456\n"),
+                ("memory.swap.max", "0\n"),
+                (
+                    "memory.events",
+                    "low 0\nhigh 0\nmax 8\noom 3\noom_kill 3\noom_group_kill 0\n",
+                ),
+                ("memory.peak", "1048576\n"),
+                ("pids.max", "129\n"),
+                ("pids.events", "max 4\n"),
+                ("cpu.max", "50000 100000\n"),
+                (
+                    "cpu.stat",
+                    "usage_usec 90\nuser_usec 60\nsystem_usec 30\nnr_periods 9\nnr_throttled 7\nthrottled_usec 2000\n",
+                ),
+            ],
+        );
+        for (version, cgroup) in [(1, v1), (2, v2)] {
+            let limits = CgroupLimits {
+                version: Some(version),
+                memory_bytes: Some(268_435_456),
+                memory_swap_bytes: Some(268_435_456),
+                pids: Some(129),
+                cpu_quota_us: Some(50_000),
+                cpu_period_us: Some(100_000),
+            };
+            assert_eq!(cgroup.limits(), limits);
+            let counts = CgroupCounts {
+                oom_kills: Some(3),
+                pids_max_events: Some(4),
+                cpu_throttled_us: Some(2000),
+                memory_peak_bytes: Some(1_048_576),
+            };
+            assert_eq!(cgroup.counts(), counts, "version {version}");
+        }
+        let (_folder, unlimited) = cgroup(2, &[("memory.max", "max\n"), ("cpu.max", "max 100000\n")]);
+        let limits = unlimited.limits();
+        assert_eq!(
+            (limits.memory_bytes, limits.cpu_quota_us, limits.cpu_period_us),
+            (Some(u64::MAX), Some(u64::MAX), Some(100_000))
+        );
+        assert_eq!(
+            unlimited.counts(),
+            CgroupCounts::default(),
+            "what can't be read is not known"
+        );
+    }
+
+    #[test]
+    fn a_controller_of_version_2_is_found_where_it_is_enabled() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("cgroup.controllers"), "cpu memory\n").unwrap();
+        let mounts = [Mount {
+            mount_point: folder.path().to_str().unwrap().to_owned(),
+            root: "/".into(),
+            fstype: "cgroup2".into(),
+            source: "cgroup".into(),
+            options: vec![],
+            super_options: vec!["rw".into()],
+        }];
+        let found = |controller| Controller::find(controller, &mounts, "0::/\n");
+        let expected = Controller {
+            version: 2,
+            folder: folder.path().to_owned(),
+        };
+        assert_eq!(found("memory"), Some(expected));
+        assert_eq!(found("pids"), None);
     }
 
     #[test]

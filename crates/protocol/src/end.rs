@@ -68,6 +68,8 @@ pub struct CgroupCounts {
     pub oom_kills: Option<u64>,
     /// Forks refused for the pids limit since the job's start.
     pub pids_max_events: Option<u64>,
+    /// Time that processes had to wait because the CPU limit was used up, since the job's start.
+    pub cpu_throttled_us: Option<u64>,
     /// Most memory that the cgroup ever held, the guest's and the page cache's included.
     pub memory_peak_bytes: Option<u64>,
 }

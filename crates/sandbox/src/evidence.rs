@@ -125,6 +125,7 @@ pub(crate) fn usage(conversation: &Conversation) -> Option<Usage> {
         system_us: exit.usage.stime_us,
         max_rss_bytes: exit.usage.maxrss_bytes,
         peak_memory_bytes: exit.cgroup.memory_peak_bytes,
+        cpu_throttled_us: exit.cgroup.cpu_throttled_us,
         wall_us: exit.wall_us,
     })
 }

@@ -193,7 +193,7 @@ import json, struct
 body = json.dumps({
     'how': {'code': 0}, 'deadline_fired': False, 'killed_by_request': False, 'wall_us': 1, 'left_processes': 0,
     'usage': dict.fromkeys(('utime_us', 'stime_us', 'maxrss_bytes', 'minflt', 'majflt', 'inblock', 'oublock'), 0),
-    'stdout_bytes': 0, 'stderr_bytes': 0, 'cgroup': dict.fromkeys(('oom_kills', 'pids_max_events', 'memory_peak_bytes')),
+    'stdout_bytes': 0, 'stderr_bytes': 0, 'cgroup': dict.fromkeys(('oom_kills', 'pids_max_events', 'cpu_throttled_us', 'memory_peak_bytes')),
 }).encode()
 EXIT = struct.pack('>BBBBI', 0x85, 0, 0, 0, len(body)) + body
 

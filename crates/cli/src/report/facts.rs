@@ -151,6 +151,13 @@ impl Facts {
                 "used",
                 format!("{wall} by the clock, {cpu} of CPU time, {rss} KiB at most"),
             ));
+            if let Some(waited) = usage.cpu_throttled_us.filter(|waited| *waited >= 1000) {
+                let waited = Span::millis(waited / 1000);
+                lines.push((
+                    "held back",
+                    format!("{waited} by the CPU limit, added up over the CPUs"),
+                ));
+            }
         }
         for attempt in &self.attempts {
             let session = attempt.session.map_or_else(

@@ -42,6 +42,7 @@ fn exit(how: Ended) -> Exit {
         cgroup: CgroupCounts {
             oom_kills: Some(0),
             pids_max_events: Some(0),
+            cpu_throttled_us: Some(0),
             memory_peak_bytes: None,
         },
         oom_kills_before: Some(0),

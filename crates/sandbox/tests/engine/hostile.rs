@@ -26,7 +26,7 @@ import json, os
 exit_frame = json.dumps({"how": {"code": 0}, "deadline_fired": False, "killed_by_request": False, "wall_us": 1,
     "usage": {"utime_us": 0, "stime_us": 0, "maxrss_bytes": 0, "minflt": 0, "majflt": 0, "inblock": 0, "oublock": 0},
     "left_processes": 0, "stdout_bytes": 0, "stderr_bytes": 0,
-    "cgroup": {"oom_kills": None, "pids_max_events": None, "memory_peak_bytes": None}}).encode()
+    "cgroup": {"oom_kills": None, "pids_max_events": None, "cpu_throttled_us": None, "memory_peak_bytes": None}}).encode()
 frame = bytes([0x85, 0, 0, 0]) + len(exit_frame).to_bytes(4, 'big') + exit_frame
 for header in (b'', bytes([1, 0, 0, 0]) + len(frame).to_bytes(4, 'big')):
     os.write(1, header + frame)

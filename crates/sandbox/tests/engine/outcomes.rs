@@ -9,7 +9,7 @@ use mayfly_core::{
     outcome::{Cause, EndState, KilledFor, ProcessEnd},
     policy::OnOutputLimit,
     run::RunReport,
-    units::{ByteSize, Span},
+    units::{ByteSize, CpuShare, Span},
 };
 use mayfly_sandbox::seam::{LiveOutput, OutputStream, Sandbox};
 use tokio::sync::watch;
@@ -110,7 +110,11 @@ async fn a_fork_bomb_meets_its_limit_and_its_end() {
         "import os, signal\nfor s in (1, 2, 15, 17): signal.signal(s, signal.SIG_IGN)\nprint('bomb', flush=True)\n\
          while True:\n  try:\n    if os.fork() == 0: os.setsid()\n  except OSError: pass",
     );
-    job.limits = limits(|limits| limits.wall = Span::seconds(2));
+    // More than so many processes need, so that no other limit is met first.
+    job.limits = limits(|limits| {
+        limits.wall = Span::seconds(2);
+        limits.memory = ByteSize::bytes(768 << 20);
+    });
     let begun = Instant::now();
     let report = bench.run(job).await;
     // On gVisor all its processes are memory of one of the host's, which may meet its own limit first.
@@ -133,6 +137,19 @@ async fn a_fork_bomb_meets_its_limit_and_its_end() {
         "{:?}",
         begun.elapsed()
     );
+}
+
+#[tokio::test]
+async fn how_long_the_cpu_limit_held_a_program_back_is_counted() {
+    let bench = bench!();
+    let mut job = bench.python("import time\nwhile time.process_time() < 0.1: pass");
+    job.limits = limits(|limits| limits.cpu = CpuShare::millis(50));
+    let report = bench.run(job).await;
+    assert_eq!(end(&report), (EndState::Succeeded, Cause::Exited), "{report:#?}");
+    let usage = report.usage.unwrap();
+    // It has less than any machine that it could be alone on gives it.
+    let told = usage.cpu_throttled_us.is_some_and(|waited| waited > 0);
+    assert!(told || on_gvisor(), "{usage:?}");
 }
 
 #[tokio::test]

@@ -193,6 +193,7 @@ pub async fn the_largest_numbers_come_back(place: Arc<dyn Place>) {
         system_us: u64::MAX,
         max_rss_bytes: u64::MAX,
         peak_memory_bytes: Some(u64::MAX),
+        cpu_throttled_us: Some(u64::MAX),
         wall_us: u64::MAX,
     });
     (sent.started_at, sent.ended_at) = (
