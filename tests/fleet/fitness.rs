@@ -215,7 +215,10 @@ async fn a_production_executor_begins_on_no_host_that_misses_a_floor_unless_that
         async || {
             let list: Value = operator.get("/v1/executors").await.json().await.ok()?;
             let found = list["executors"].as_array()?.iter();
-            found.cloned().find(|executor| executor["state"] == "live")
+            found
+                .filter(|executor| executor["state"] == "live")
+                .cloned()
+                .next()
         },
     )
     .await;
