@@ -214,11 +214,8 @@ async fn a_production_executor_begins_on_no_host_that_misses_a_floor_unless_that
         "an executor that accepts what its host misses",
         async || {
             let list: Value = operator.get("/v1/executors").await.json().await.ok()?;
-            let found = list["executors"].as_array()?.iter();
-            found
-                .filter(|executor| executor["state"] == "live")
-                .cloned()
-                .next()
+            let mut found = list["executors"].as_array()?.iter();
+            found.find(|executor| executor["state"] == "live").cloned()
         },
     )
     .await;
