@@ -78,7 +78,7 @@ fn of_a_socket(path: &Path) -> String {
 fn not_allowed(path: &Path) -> String {
     format!(
         "this user may not use {}: add it to the group that owns the socket (usermod -aG docker NAME, then log in \
-         again), which is as good as making it root; or run a rootless engine",
+         again), which is as good as making it root",
         path.display()
     )
 }
@@ -241,19 +241,27 @@ fn seccomp(facts: &EngineFacts) -> Finding {
 
 fn users(facts: &EngineFacts) -> Finding {
     if facts.is_rootless() {
-        return Finding::ok("engine.users", "rootless")
-            .means("even root of the engine is an ordinary user of the host");
+        return Finding::problem("engine.users", "rootless")
+            .means(
+                "its containers have a user namespace, in which devices, masks and control groups are mounted otherwise \
+                 than a sandbox is asked to have them: jobs are refused here before they start. It has not been tried",
+            )
+            .mend("use an engine that runs as root, on a host that holds nothing else worth having");
     }
     if facts.remaps_users() {
-        return Finding::ok("engine.users", "userns-remap")
-            .means("root of a container is an ordinary user of the host");
+        return Finding::problem("engine.users", "userns-remap")
+            .means(
+                "in a user namespace devices, masks and control groups are mounted otherwise than a sandbox is asked to have \
+                 them (control groups writable, on version 1): jobs are refused here before they start",
+            )
+            .mend("take `userns-remap` out of the engine's configuration, or use another engine for sandboxes");
     }
     Finding::note(
         "engine.users",
         "the engine runs as root, and containers have the host's users",
     )
     .means("the guest of a sandbox is root for its first moments, then nobody is; a job never is")
-    .mend("a rootless engine, or userns-remap in the engine's configuration, is one more layer")
+    .mend("nothing can be done yet: an engine with user namespaces would be one more layer, and jobs are refused on it")
 }
 
 /// Guests end by themselves where nobody tells them to go on, so that neither choice leaves any behind.
