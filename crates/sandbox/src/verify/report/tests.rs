@@ -144,6 +144,32 @@ fn a_report_that_lies_in_any_one_field_is_refused_with_that_field_named() {
 }
 
 #[test]
+fn a_report_that_is_silent_about_any_one_field_is_refused() {
+    let lies = lies::withheld(&honest());
+    let (mut caught, mut unreadable) = (0, 0);
+    for lie in &lies {
+        let Some(findings) = checked("runc", &lie.document) else {
+            unreadable += 1;
+            continue;
+        };
+        // What was silent before, and what proves nothing whatever it says.
+        let told = serde_json::from_value::<ReadyReport>(lie.document.clone()).unwrap()
+            != serde_json::from_value::<ReadyReport>(honest()).unwrap();
+        if !told || proves_nothing(lie) {
+            continue;
+        }
+        let named = findings
+            .mismatches
+            .iter()
+            .any(|mismatch| names(&mismatch.field, lie));
+        assert!(named, "{} {}: {:?}", lie.place, lie.what, findings.mismatches);
+        caught += 1;
+    }
+    eprintln!("{} silences: {caught} named, {unreadable} unreadable", lies.len());
+    assert!(caught > 30 && unreadable > 400, "{caught} {unreadable}");
+}
+
+#[test]
 fn a_report_for_other_limits_is_refused_for_each_of_them() {
     let honest: ReadyReport = serde_json::from_value(honest()).unwrap();
     let engine = EngineFacts {
