@@ -85,3 +85,5 @@ fn short(mut text: String) -> String {
 
 #[cfg(test)]
 mod lies;
+#[cfg(test)]
+mod silence;

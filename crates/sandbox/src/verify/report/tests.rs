@@ -5,7 +5,7 @@ use crate::{
     baseline::{
         ALWAYS_MASKED, ALWAYS_READ_ONLY, MASKED_PATHS, READ_ONLY_PATHS, sample_engine, sample_request,
     },
-    verify::lies,
+    verify::{lies, silence},
 };
 
 /// A guest's report on Docker 20.10 with runc 1.1 and cgroup v1, for the default limits.
@@ -145,7 +145,7 @@ fn a_report_that_lies_in_any_one_field_is_refused_with_that_field_named() {
 
 #[test]
 fn a_report_that_is_silent_about_any_one_field_is_refused() {
-    let lies = lies::withheld(&honest());
+    let lies = silence::withheld(&honest());
     let (mut caught, mut unreadable) = (0, 0);
     for lie in &lies {
         let Some(findings) = checked("runc", &lie.document) else {
