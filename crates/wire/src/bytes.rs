@@ -63,8 +63,21 @@ mod tests {
             "é".as_bytes(),
             b"\xff\xfe",
             &"é".as_bytes()[..1],
+            // A byte order mark, UTF-16 with one, lone surrogates, a pair of them, more bytes than needed.
+            "\u{feff}a".as_bytes(),
+            b"\xff\xfea\0",
+            b"\xed\xa0\x80",
+            b"\xed\xa0\xbd\xed\xb8\x80",
+            b"\xc0\xaf",
         ] {
-            let json = serde_json::to_string(&Bytes::new(bytes)).unwrap();
+            let shown = Bytes::new(bytes);
+            let is_text = matches!(shown, Bytes::Text { .. });
+            assert_eq!(
+                is_text,
+                std::str::from_utf8(bytes).is_ok(),
+                "never a text that they are not"
+            );
+            let json = serde_json::to_string(&shown).unwrap();
             let back: Bytes = serde_json::from_str(&json).unwrap();
             assert_eq!(back.into_bytes().unwrap(), bytes, "{json}");
         }

@@ -31,6 +31,7 @@ mod interruptions;
 mod lies;
 mod mutants;
 mod outcomes;
+mod output;
 mod pool;
 mod preparation;
 mod redaction;

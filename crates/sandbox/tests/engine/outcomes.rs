@@ -7,7 +7,6 @@ use std::{
 
 use mayfly_core::{
     outcome::{Cause, EndState, KilledFor, ProcessEnd},
-    policy::OnOutputLimit,
     run::RunReport,
     units::{ByteSize, CpuShare, Span},
 };
@@ -235,21 +234,6 @@ async fn of_more_output_than_is_kept_head_tail_count_and_hash_are() {
     assert_eq!(report.stdout.head, all[..48 << 10]);
     assert_eq!(report.stdout.tail, all[all.len() - (16 << 10)..]);
     eprintln!("{} bytes in {:?}", all.len(), begun.elapsed());
-}
-
-#[tokio::test]
-async fn a_policy_can_kill_on_too_much_output() {
-    let bench = bench!();
-    let mut job = bench.python("while True: print('x' * 1000)");
-    job.limits = limits(|limits| limits.stdout = ByteSize::kib(4));
-    job.on_output_limit = OnOutputLimit::Kill;
-    let report = bench.run(job).await;
-    assert_eq!(
-        end(&report),
-        (EndState::LimitExceeded, Cause::OutputLimit),
-        "{report:#?}"
-    );
-    assert!(report.stdout.count.truncated);
 }
 
 /// Gives the stop signal when the job has begun to speak, so that nothing has to be slept for.
