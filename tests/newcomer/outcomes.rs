@@ -92,6 +92,16 @@ fn programs() -> Vec<(&'static str, &'static [u8], &'static [&'static str])> {
             CHILD_KILLED,
             &["--memory", "64MiB", "--env", "CODE=1"],
         ),
+        (
+            "writes more to stdout than is kept, policy `kill`",
+            b"while True: print('x' * 1000)\n",
+            &["--stdout", "4KiB"],
+        ),
+        (
+            "writes more to stderr than is kept, policy `kill`",
+            b"import sys\nprint('kept', flush=True)\nwhile True: print('x' * 1000, file=sys.stderr)\n",
+            &["--stderr", "4KiB"],
+        ),
         ("a syntax error", b"def f(:\n", &[]),
         ("an empty file", b"", &[]),
     ]
@@ -139,12 +149,11 @@ fn each_program_of_the_table_ends_as_the_table_says() {
             .get(name)
             .unwrap_or_else(|| panic!("docs/outcomes.md has no line for {name:?}"));
         let file = mayfly.file("program.py", source);
-        let output = mayfly
-            .command(["run", "--json"])
-            .args(flags)
-            .arg(&file)
-            .output()
-            .unwrap();
+        let mut command = mayfly.command(["run", "--json"]);
+        if name.ends_with("policy `kill`") {
+            command.env("MAYFLY_POLICY__ON_OUTPUT_LIMIT", "kill");
+        }
+        let output = command.args(flags).arg(&file).output().unwrap();
         let report = report(&output);
         let found = Row {
             state: report["state"].as_str().unwrap_or_default().to_owned(),
@@ -172,6 +181,10 @@ fn each_program_of_the_table_ends_as_the_table_says() {
             }
             "a child killed for memory, the parent exits 0" => {
                 assert!(report["evidence"]["oom_kills"].as_u64() > Some(0), "{report:#}");
+            }
+            "writes more to stderr than is kept, policy `kill`" => {
+                assert_eq!(report["stdout"]["text"], "kept\n");
+                assert_eq!(report["stderr"]["truncated"], true);
             }
             "a syntax error" => assert!(report["stderr"]["text"].as_str().unwrap().contains("SyntaxError")),
             _ => {}
