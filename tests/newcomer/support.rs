@@ -85,6 +85,25 @@ impl Mayfly {
     }
 }
 
+/// Text of a job that would act on a terminal, hide or reorder what stands beside it, or stand in a log as a line of ours.
+pub const ACTING: &str = "\u{1b}[2J\u{9b}31m\u{7f}\u{202e}\u{e0041}\u{ad}\u{3164}\u{34f}\u{fff9}\u{2028}\u{85}é😀\r\n\
+    {\"timestamp\":\"2026-01-01T00:00:00Z\",\"level\":\"ERROR\",\"fields\":{\"message\":\"FORGED\"}}\n\
+    2026-01-01T00:00:00.000000Z ERROR FORGED\n";
+
+/// Finds a character by which a job's text would act on a terminal.
+///
+/// # Panics
+/// There is one.
+pub fn assert_nothing_acts(what: &str, text: &str) {
+    let acting = r"[[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]--[\n\t]]";
+    let acting = regex::Regex::new(acting).expect("a pattern of ours");
+    assert_eq!(
+        acting.find(text).map(|found| found.as_str()),
+        None,
+        "{what}: {text:?}"
+    );
+}
+
 /// Says that a case can't run here, and why; `make test` counts these.
 pub fn skip(why: &str) {
     eprintln!("skipped: {why}");

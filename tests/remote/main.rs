@@ -11,7 +11,7 @@ use std::{
 };
 
 use serde_json::Value;
-use support::Mayfly;
+use support::{ACTING, Mayfly, assert_nothing_acts};
 
 /// A server of the test's own, and a home whose commands ask it.
 struct Served {
@@ -157,6 +157,37 @@ fn a_job_is_submitted_found_and_read() {
     let (code, _, stderr) = served.run(&["submit", "--idempotency-key", "k", &served.file("print(1)")]);
     assert_eq!(code, 64, "{stderr}");
     assert!(stderr.contains("idempotency"), "{stderr}");
+}
+
+#[test]
+fn nothing_of_a_job_acts_in_what_a_server_has_of_it() {
+    let Some(served) = Served::start() else { return };
+    let file = served.file("import os, sys\nfor to in (1, 2): os.write(to, sys.argv[1].encode())\n");
+    let label = format!("acting={ACTING}");
+    let run = served.printed(&["run", "--json", "--label", &label, &file, "--", ACTING]);
+    let json: Value = serde_json::from_str(&run).unwrap();
+    assert_eq!(
+        (&json["stdout"]["text"], &json["labels"]["acting"]),
+        (&ACTING.into(), &ACTING.into())
+    );
+    let id = json["job"].as_str().unwrap();
+    for command in [
+        &["job", "show", id][..],
+        &["job", "show", id, "--json"],
+        &["job", "list"],
+        &["job", "list", "--json"],
+        &["audit", "list", "--job", id],
+        &["audit", "list", "--job", id, "--json"],
+        &["top"],
+    ] {
+        assert_nothing_acts(&command.join(" "), &served.printed(command));
+    }
+    assert_nothing_acts("run", &run);
+    assert_eq!(
+        served.printed(&["logs", "--stream", "stdout", id]),
+        ACTING,
+        "a file gets the bytes"
+    );
 }
 
 #[test]

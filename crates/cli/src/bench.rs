@@ -34,8 +34,8 @@ use crate::{
     embedded::Requests,
     exit,
     failure::Failure,
-    run::{print, read},
-    terminal::say,
+    run::read,
+    terminal::{print, say},
 };
 
 pub(crate) use args::{BenchCommand, LatencyArgs, ThroughputArgs};

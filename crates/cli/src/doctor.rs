@@ -38,7 +38,7 @@ use crate::{
     context, exit,
     failure::Failure,
     progress::Step,
-    run::print,
+    terminal::print,
 };
 
 /// How long the host's own files may take to be read: a network file system may never answer.

@@ -31,7 +31,7 @@ mod uids;
 
 pub use crate::failure::Failure;
 
-use std::process::ExitCode;
+use std::{borrow::Cow, process::ExitCode};
 
 use clap::{Parser as _, error::ErrorKind};
 
@@ -52,7 +52,15 @@ pub fn main() -> ExitCode {
         Err(error) => {
             // Help and version are what was asked for; all else is a wrong command line.
             let asked_for = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-            return match error.print() {
+            // What was written there may be somebody else's words.
+            let printed = match terminal::harmless(&error.render().to_string()) {
+                Cow::Borrowed(_) => error.print(),
+                Cow::Owned(text) => {
+                    terminal::say(text.trim_end());
+                    Ok(())
+                }
+            };
+            return match printed {
                 Ok(()) if asked_for => ExitCode::SUCCESS,
                 _ => ExitCode::from(exit::USAGE),
             };

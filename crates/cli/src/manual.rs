@@ -13,7 +13,7 @@ use clap_mangen::{
     roff::{Roff, bold, roman},
 };
 
-use crate::{args::Cli, exit, failure::Failure, run::print};
+use crate::{args::Cli, exit, failure::Failure, terminal::print};
 
 /// Prints the completion script of a shell.
 pub(crate) fn completions(shell: Shell) -> Result<ExitCode, Failure> {

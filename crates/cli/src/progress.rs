@@ -20,7 +20,9 @@ impl Step {
         }
         let style = ProgressStyle::with_template("{spinner} {msg} {elapsed}")
             .unwrap_or_else(|_| ProgressStyle::default_bar());
-        let bar = ProgressBar::new_spinner().with_style(style).with_message(what);
+        let bar = ProgressBar::new_spinner()
+            .with_style(style)
+            .with_message(terminal::harmless(&what).into_owned());
         bar.enable_steady_tick(Duration::from_millis(120));
         Self { bar: Some(bar) }
     }

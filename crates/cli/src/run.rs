@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    io::{self, Read as _, Write as _},
+    io::{self, Read as _},
     path::{Path, PathBuf},
     process::ExitCode,
     sync::Arc,
@@ -24,7 +24,7 @@ use crate::{
     failure::Failure,
     live::{self, Printer},
     report,
-    terminal::say,
+    terminal::{print, say, unwritten},
 };
 
 /// Most bytes that are read of a file or of standard input. The policy's own bound is lower; this one keeps a mistake,
@@ -94,19 +94,6 @@ pub(crate) async fn run(session: &Session, args: RunArgs) -> Result<ExitCode, Fa
         ))
     })?;
     Ok(ExitCode::from(exit::of_outcome(&outcome)))
-}
-
-/// Writes to stdout. A reader that has gone away is no failure.
-pub(crate) fn print(text: &str) -> Result<(), Failure> {
-    let mut stdout = io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(unwritten(error)),
-        _ => Ok(()),
-    }
-}
-
-pub(crate) fn unwritten(error: io::Error) -> Failure {
-    Failure::new(exit::NO_OUTPUT, error)
 }
 
 /// The job that the flags describe.

@@ -13,8 +13,7 @@ use crate::{
     exit,
     failure::Failure,
     report::{self, state_word, time, word},
-    run::print,
-    terminal::shown,
+    terminal::{print, shown},
 };
 
 pub(crate) async fn job(session: &Session, command: JobCommand) -> Result<ExitCode, Failure> {

@@ -1,8 +1,20 @@
 //! A job's bytes on their way to a person or a file. A terminal is never given what would act on it: control
 //! sequences, and characters that reorder or hide text, are shown as escapes. Where the output is no terminal the
 //! bytes are passed on as they are.
+//!
+//! What is ours, JSON and lines, goes through [`print`] and [`say`], which let no such character pass either, terminal or
+//! not: JSON escapes it, and says the same.
 
-use std::io::{self, Write};
+mod characters;
+
+use std::{
+    fmt::Write as _,
+    io::{self, Write},
+};
+
+use self::characters::acts;
+pub(crate) use self::characters::harmless;
+use crate::{exit, failure::Failure};
 
 /// Writes what a job wrote.
 pub(crate) struct JobOutput<W> {
@@ -51,11 +63,6 @@ impl<W: Write> JobOutput<W> {
         }
     }
 
-    /// Whether the reader has gone away.
-    pub(crate) const fn is_closed(&self) -> bool {
-        self.closed
-    }
-
     /// What was held back, since nothing follows.
     ///
     /// # Errors
@@ -65,21 +72,52 @@ impl<W: Write> JobOutput<W> {
         if rest.is_empty() || self.closed {
             return Ok(());
         }
-        let shown: String = rest.iter().map(|byte| format!("\\x{byte:02x}")).collect();
-        self.to.write_all(shown.as_bytes()).and_then(|()| self.to.flush())
+        self.to
+            .write_all(hex(&rest).as_bytes())
+            .and_then(|()| self.to.flush())
     }
+}
+
+/// Writes JSON or lines of ours to stdout. A reader that has gone away is no failure.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    write_stdout(&harmless(text))
+}
+
+/// From the upper left corner on, and nothing below what is drawn (ECMA-48, CUP and ED).
+const REDRAW: &str = "\x1b[H\x1b[J";
+
+/// Draws a picture on a terminal, over what was there.
+pub(crate) fn draw(picture: &str) -> Result<(), Failure> {
+    write_stdout(&format!("{REDRAW}{}", harmless(picture)))
+}
+
+fn write_stdout(text: &str) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(unwritten(error)),
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn unwritten(error: io::Error) -> Failure {
+    Failure::new(exit::NO_OUTPUT, error)
 }
 
 /// Says a line on stderr. One that can't be said, on a disk that is full, changes nothing about what has happened.
 pub(crate) fn say(line: &str) {
-    writeln!(io::stderr(), "{line}").unwrap_or_default();
+    writeln!(io::stderr(), "{}", harmless(line)).unwrap_or_default();
 }
 
 /// Text of a job for a line of ours: a path, a reason, a label.
 pub(crate) fn shown(text: &str) -> String {
-    text.chars()
-        .map(|c| if c == '\n' { "\\n".to_owned() } else { show(c) })
-        .collect()
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' => shown.push_str("\\n"),
+            c => show(c, &mut shown),
+        }
+    }
+    shown
 }
 
 /// What may be shown of these bytes, and the start of a character that is not whole yet.
@@ -88,43 +126,39 @@ fn escaped(mut bytes: &[u8]) -> (String, &[u8]) {
     loop {
         match std::str::from_utf8(bytes) {
             Ok(text) => {
-                text.chars().for_each(|c| shown.push_str(&show(c)));
+                text.chars().for_each(|c| show(c, &mut shown));
                 return (shown, &[]);
             }
             Err(error) => {
                 let (good, rest) = bytes.split_at(error.valid_up_to());
-                String::from_utf8_lossy(good)
-                    .chars()
-                    .for_each(|c| shown.push_str(&show(c)));
+                let good = String::from_utf8_lossy(good);
+                good.chars().for_each(|c| show(c, &mut shown));
                 let Some(bad) = error.error_len() else {
                     return (shown, rest);
                 };
-                rest[..bad]
-                    .iter()
-                    .for_each(|byte| shown.push_str(&format!("\\x{byte:02x}")));
+                shown.push_str(&hex(&rest[..bad]));
                 bytes = &rest[bad..];
             }
         }
     }
 }
 
-fn show(c: char) -> String {
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("\\x{byte:02x}")).collect()
+}
+
+fn show(c: char, into: &mut String) {
     match c {
-        '\n' | '\t' => c.to_string(),
+        '\n' | '\t' => into.push(c),
         // Only before a line feed does it do no harm, and there it does nothing.
-        '\r' => "\\r".to_owned(),
-        // Bidirectional controls (Unicode 15, UAX #9, section 2), invisible characters and line separators.
-        '\u{200b}'..='\u{200f}'
-        | '\u{2028}'..='\u{202e}'
-        | '\u{2060}'..='\u{206f}'
-        | '\u{feff}'
-        | '\u{061c}' => {
-            format!("\\u{{{:x}}}", u32::from(c))
-        }
-        c if c.is_control() => format!("\\x{:02x}", u32::from(c)),
-        c => c.to_string(),
+        '\r' => into.push_str("\\r"),
+        c if c.is_control() => write!(into, "\\x{:02x}", u32::from(c)).expect(STRING),
+        c if acts(c) => write!(into, "\\u{{{:x}}}", u32::from(c)).expect(STRING),
+        c => into.push(c),
     }
 }
+
+const STRING: &str = "a string takes what it is given";
 
 #[cfg(test)]
 mod tests {
@@ -162,14 +196,33 @@ mod tests {
         assert_eq!(through(true, &[b"\xe2\x82"]), b"\\xe2\\x82");
     }
 
+    #[test]
+    fn what_hides_text_is_seen() {
+        let hidden = "\u{e0041}a\u{ad}b\u{3164}c\u{e0100}d\u{180e}e\u{fff9}f\u{34f}g\u{17b4}h\u{115f}i\u{fe0f}\u{2065}";
+        let seen = "\\u{e0041}a\\u{ad}b\\u{3164}c\\u{e0100}d\\u{180e}e\\u{fff9}f\\u{34f}g\\u{17b4}h\\u{115f}i\\u{fe0f}\\u{2065}";
+        assert_eq!(through(true, &[hidden.as_bytes()]), seen.as_bytes());
+        assert_eq!(shown(hidden), seen);
+    }
+
     proptest! {
         #[test]
-        fn however_it_is_cut_the_terminal_shows_the_same_and_no_control_character(bytes: Vec<u8>, at: prop::sample::Index) {
+        fn however_it_is_cut_the_terminal_shows_the_same_and_nothing_that_acts(
+            parts in prop::collection::vec(
+                prop_oneof![
+                    prop::collection::vec(any::<u8>(), 0..8),
+                    any::<char>().prop_map(|c| c.to_string().into_bytes()),
+                    (0u32..0x3000).prop_filter_map("a surrogate", char::from_u32).prop_map(|c| c.to_string().into_bytes()),
+                ],
+                0..32,
+            ),
+            at: prop::sample::Index,
+        ) {
+            let bytes = parts.concat();
             let at = if bytes.is_empty() { 0 } else { at.index(bytes.len()) };
             let whole = through(true, &[&bytes]);
             prop_assert_eq!(through(true, &[&bytes[..at], &bytes[at..]]), whole.clone());
             let text = String::from_utf8(whole).unwrap();
-            prop_assert!(text.chars().all(|c| !c.is_control() || c == '\n' || c == '\t'));
+            prop_assert!(text.chars().all(|c| !acts(c) || c == '\n' || c == '\t'), "{text:?}");
         }
     }
 }

@@ -9,7 +9,7 @@ mod writer;
 use std::{
     collections::HashSet,
     fs::{File, OpenOptions},
-    io::{self, IsTerminal as _, Seek as _, SeekFrom},
+    io::{self, Seek as _, SeekFrom},
     path::{Path, PathBuf},
 };
 
@@ -19,7 +19,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use self::{recover::recover, writer::Writer};
-use crate::{exit, failure::Failure, report};
+use crate::{exit, failure::Failure, report, terminal::harmless};
 
 /// Where results go.
 pub(crate) struct Results {
@@ -45,7 +45,7 @@ impl Results {
             return Ok(Self {
                 batch,
                 written: HashSet::new(),
-                writer: Writer::to_stdout(io::stdout().is_terminal()),
+                writer: Writer::to_stdout(),
             });
         };
         let (file, written) = open_file(path, batch)
@@ -97,9 +97,10 @@ fn line(batch: BatchId, item: &str, mut job: Value) -> Vec<u8> {
         fields.remove("batch");
     }
     let mut line =
-        serde_json::to_vec(&Line { batch, item, job }).expect("text and numbers have a form in JSON");
-    line.push(b'\n');
-    line
+        serde_json::to_string(&Line { batch, item, job }).expect("text and numbers have a form in JSON");
+    line.push('\n');
+    // It holds what a job printed, and whoever looks into the file does it on a terminal.
+    harmless(&line).into_owned().into_bytes()
 }
 
 /// A file, behind the last whole line of this batch that it has.

@@ -22,9 +22,8 @@ use crate::{
     embedded, exit,
     failure::Failure,
     report::{self, state_word, time, word},
-    run::print,
     show::table,
-    terminal::shown,
+    terminal::{print, shown},
 };
 
 pub(super) async fn list(session: &Session, limit: u32, as_json: bool) -> Result<ExitCode, Failure> {

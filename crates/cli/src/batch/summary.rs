@@ -14,8 +14,7 @@ use crate::{
     exit,
     failure::Failure,
     report::word,
-    run::print,
-    terminal::{say as say_line, shown},
+    terminal::{print, say as say_line, shown},
 };
 
 /// Says how a batch stands at the end of this process.

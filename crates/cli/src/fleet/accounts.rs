@@ -24,7 +24,7 @@ use crate::{
     exit,
     failure::Failure,
     remote::{self, KeyFile},
-    run::print,
+    terminal::print,
 };
 
 /// The database of the settings.

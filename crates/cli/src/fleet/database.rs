@@ -8,7 +8,7 @@ use mayfly_store::error::StoreError;
 use mayfly_store_postgres::{Passwords, PostgresStore, Settings, migrate};
 
 use super::enroll::unescaped;
-use crate::{args::Common, context, exit, failure::Failure, run::print};
+use crate::{args::Common, context, exit, failure::Failure, terminal::print};
 
 /// The wait after a database that could not be opened, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);

@@ -28,7 +28,7 @@ use crate::{
     embedded::{Embedded, Requests},
     exit,
     failure::Failure,
-    run::print,
+    terminal::print,
 };
 
 /// What the tenant of a database for one person is called, and its key.

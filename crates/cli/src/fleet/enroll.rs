@@ -19,7 +19,7 @@ use crate::{
     args::{Common, fleet::EnrollArgs},
     context, exit,
     failure::Failure,
-    run::print,
+    terminal::print,
 };
 
 /// An executor that nobody has been before.

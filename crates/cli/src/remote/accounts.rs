@@ -11,9 +11,8 @@ use crate::{
     exit,
     failure::Failure,
     report::{time, word},
-    run::print,
     show::table,
-    terminal::{say, shown},
+    terminal::{print, say, shown},
 };
 
 /// Entries that one request of a whole list asks for.

@@ -19,9 +19,8 @@ use crate::{
     catalog, exit,
     failure::Failure,
     report::{time, word},
-    run::print,
     show::table,
-    terminal::shown,
+    terminal::{print, shown},
 };
 
 /// Entries that one request of a whole list asks for.

@@ -16,9 +16,8 @@ use crate::{
     failure::Failure,
     live,
     report::{time, word},
-    run::{print, unwritten},
     show::table,
-    terminal::{say, shown},
+    terminal::{print, say, shown, unwritten},
 };
 
 pub(crate) async fn job(remote: &Remote, command: JobCommand) -> Result<ExitCode, Failure> {

@@ -10,9 +10,8 @@ use crate::{
     exit,
     failure::Failure,
     report::time,
-    run::print,
     show::{table, what},
-    terminal::shown,
+    terminal::{print, shown},
 };
 
 /// One JSON object a line.

@@ -27,8 +27,8 @@ use crate::{
     exit,
     failure::Failure,
     live,
-    run::{print, spec, unwritten},
-    terminal::say,
+    run::spec,
+    terminal::{print, say, unwritten},
 };
 
 /// Submits a program, shows its output as it comes, and ends as it has ended.

@@ -16,13 +16,15 @@ use mayfly_wire::{
 
 use super::{Remote, fleet, jobs};
 use crate::{
-    args::remote::TopArgs, embedded::Requests, failure::Failure, run::print, show::table, terminal::shown,
+    args::remote::TopArgs,
+    embedded::Requests,
+    failure::Failure,
+    show::table,
+    terminal::{draw, print, shown},
 };
 
 /// Jobs of one state that are shown.
 const SHOWN: u32 = 10;
-/// From the upper left corner on, and nothing below what is drawn (ECMA-48, CUP and ED).
-const REDRAW: &str = "\x1b[H\x1b[J";
 /// Of jobs that are not over, those that are furthest first.
 const STATES: [State; 4] = [
     State::CancelRequested,
@@ -40,11 +42,11 @@ pub(crate) async fn top(remote: &Remote, args: TopArgs) -> Result<ExitCode, Fail
             picture = picture(remote) => picture?,
             () = requests.next() => break,
         };
-        print(&if is_drawn {
-            format!("{REDRAW}{picture}")
+        if is_drawn {
+            draw(&picture)?;
         } else {
-            picture
-        })?;
+            print(&picture)?;
+        }
         if drawn == most {
             break;
         }

@@ -10,7 +10,6 @@ use std::{
 use tokio::sync::mpsc;
 
 use super::Unwritable;
-use crate::terminal::JobOutput;
 
 pub(super) struct Writer {
     lines: mpsc::Sender<Vec<u8>>,
@@ -32,16 +31,13 @@ impl Writer {
         Self { lines, thread }
     }
 
-    pub(super) fn to_stdout(terminal: bool) -> Self {
+    pub(super) fn to_stdout() -> Self {
         let (lines, mut from) = mpsc::channel::<Vec<u8>>(1);
         let thread = std::thread::spawn(move || {
-            // The lines hold what jobs printed, which must not act on a terminal.
-            let mut stdout = JobOutput::new(io::stdout().lock(), terminal);
+            let mut stdout = io::stdout().lock();
             while let Some(line) = from.blocking_recv() {
-                stdout.write(&line)?;
-                if stdout.is_closed() {
-                    return Err(io::ErrorKind::BrokenPipe.into());
-                }
+                stdout.write_all(&line)?;
+                stdout.flush()?;
             }
             Ok(())
         });

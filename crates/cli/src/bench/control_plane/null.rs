@@ -43,7 +43,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     args::Common, bench::args::NullExecutorArgs, context, embedded::Requests, exit, failure::Failure,
-    fleet::broker, run::print,
+    fleet::broker, terminal::print,
 };
 
 /// What each run prints.
