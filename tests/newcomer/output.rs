@@ -199,3 +199,20 @@ fn nothing_that_a_job_writes_or_is_called_makes_a_line_in_the_log() {
         }
     }
 }
+
+#[test]
+fn each_test_that_the_page_names_is_there() {
+    let page = include_str!("../../docs/output.md");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let named: Vec<_> = page
+        .split('`')
+        .filter_map(|word| word.split_once(".rs::"))
+        .map(|(file, name)| (format!("{file}.rs"), name))
+        .collect();
+    assert!(named.len() > 30, "{named:?}");
+    for (file, name) in named {
+        let text =
+            std::fs::read_to_string(root.join(&file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+        assert!(text.contains(&format!("fn {name}(")), "{file} has no {name}");
+    }
+}
