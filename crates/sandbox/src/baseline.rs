@@ -239,6 +239,11 @@ pub(crate) fn is_gvisor(runtime: &str) -> bool {
     runtime == "runsc" || runtime.starts_with("runsc-")
 }
 
+/// Whether a runtime is crun, by the name that engines are configured with.
+pub(crate) fn is_crun(runtime: &str) -> bool {
+    runtime == "crun" || runtime.starts_with("crun-")
+}
+
 /// Limits of each process, soft and hard alike, sorted by name.
 ///
 /// `core` is 1 and not 0: a core pattern that starts with a pipe ignores 0 and is stopped by 1 alone (core(5)).

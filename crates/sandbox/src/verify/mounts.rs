@@ -10,7 +10,9 @@ use super::{
     report::{Expected, PAGE},
     tables::{Table, reason},
 };
-use crate::baseline::{ALWAYS_MASKED, ALWAYS_READ_ONLY, GUEST_MOUNT, MASKED_PATHS, READ_ONLY_PATHS, WORK};
+use crate::baseline::{
+    ALWAYS_MASKED, ALWAYS_READ_ONLY, GUEST_MOUNT, MASKED_PATHS, READ_ONLY_PATHS, WORK, is_crun,
+};
 
 /// Options that say how times of access are kept, and nothing else.
 const TIMES: [&str; 5] = ["relatime", "noatime", "nodiratime", "strictatime", "lazytime"];
@@ -106,6 +108,13 @@ fn host_kernel<'a>(expected: &Expected<'_>, mount: &'a Mount) -> Option<Rule<'a>
         })
     };
     let nothing = Vec::new;
+    // runc keeps the options of what it mounts over itself; crun leaves `ro` alone of them, also over the null device. What
+    // is left out changes nothing on procfs, which has neither programs nor devices, nor on a device.
+    let (hidden, kept): (&[_], &[_]) = if is_crun(&expected.request.runtime) {
+        (&["ro"], &["ro"])
+    } else {
+        (&["rw", "nosuid"], &["ro", "nosuid", "nodev", "noexec"])
+    };
     match mount.mount_point.as_str() {
         "/" => rule(&[], &["ro"], Some("/"), nothing()),
         "/proc" => rule(
@@ -160,7 +169,8 @@ fn host_kernel<'a>(expected: &Expected<'_>, mount: &'a Mount) -> Option<Rule<'a>
             Some("/"),
             nothing(),
         ),
-        // The folder of cgroup v1's hierarchies, root's alone; each hierarchy in it is read-only.
+        // The folder of cgroup v1's hierarchies, root's alone; each hierarchy in it is read-only. Under crun (1.8.1) anybody
+        // may write to it, so that it is refused here.
         "/sys/fs/cgroup" if mount.fstype == "tmpfs" => {
             let options: &[_] = if mount.options.iter().any(|option| option == "ro") {
                 &["ro", "nosuid", "nodev", "noexec"]
@@ -185,16 +195,13 @@ fn host_kernel<'a>(expected: &Expected<'_>, mount: &'a Mount) -> Option<Rule<'a>
             rule(&["tmpfs"], &["ro"], Some("/"), nothing())
         }
         // A file is hidden by the null device.
-        point if MASKED_PATHS.contains(&point) => rule(
-            &["tmpfs", "devtmpfs"],
-            &["rw", "nosuid"],
-            Some("/null"),
-            nothing(),
-        ),
+        point if MASKED_PATHS.contains(&point) => {
+            rule(&["tmpfs", "devtmpfs"], hidden, Some("/null"), nothing())
+        }
         point if READ_ONLY_PATHS.contains(&point) => {
             // The same part of the same file system, mounted over itself.
             let root = point.strip_prefix("/proc");
-            rule(&["proc"], &["ro", "nosuid", "nodev", "noexec"], root, nothing())
+            rule(&["proc"], kept, root, nothing())
         }
         _ => None,
     }

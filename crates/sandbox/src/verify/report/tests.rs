@@ -241,6 +241,37 @@ fn the_hosts_kernel_under_the_name_of_gvisor_is_refused() {
     );
 }
 
+/// The report as crun (1.8.1) mounts things on the same host.
+fn of_crun() -> serde_json::Value {
+    let mut report = honest();
+    for mount in report["mounts"].as_array_mut().unwrap() {
+        let point = mount["mount_point"].as_str().unwrap();
+        let hidden_file = MASKED_PATHS.contains(&point) && mount["root"] != "/";
+        if hidden_file || READ_ONLY_PATHS.contains(&point) {
+            mount["options"] = serde_json::json!(["ro", "relatime"]);
+        } else if point == "/sys/fs/cgroup" {
+            mount["super_options"] = serde_json::json!(["rw", "size=1024k"]);
+        }
+    }
+    report
+}
+
+#[test]
+fn what_crun_mounts_otherwise_is_accepted_of_crun_alone_and_a_folder_that_is_open_to_all_is_not() {
+    let fields = |runtime: &str, report: &serde_json::Value| -> Vec<String> {
+        let found = checked(runtime, report).unwrap().mismatches;
+        found.into_iter().map(|mismatch| mismatch.field).collect()
+    };
+    let crun = of_crun();
+    assert_eq!(fields("crun", &crun), ["mounts[/sys/fs/cgroup].super_options"]);
+    let under_another_name = fields("runc", &crun);
+    assert!(under_another_name.len() > 5, "{under_another_name:?}");
+    assert!(
+        !fields("crun", &honest()).is_empty(),
+        "runc under its name is found too"
+    );
+}
+
 #[test]
 fn an_honest_report_of_gvisor_is_accepted_and_what_it_does_not_show_is_named() {
     let findings = checked("runsc", &serde_json::from_str(GVISOR_REPORT).unwrap()).unwrap();
