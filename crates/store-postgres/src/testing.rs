@@ -200,7 +200,7 @@ async fn run(connection: &mut PgConnection, statement: String) {
 }
 
 #[expect(clippy::print_stderr, reason = "a case that is skipped says so where it runs")]
-fn skip(why: &str) {
+pub(crate) fn skip(why: &str) {
     let name = std::thread::current().name().unwrap_or("a case").to_owned();
     eprintln!("skipped: {name}: {why}");
     if let Some(log) = std::env::var_os("MAYFLY_SKIP_LOG") {

@@ -1,5 +1,6 @@
 //! The contract of the seam, and what is PostgreSQL's own: roles, triggers, locks, plans, several processes.
 
+mod leaks;
 mod opening;
 mod plans;
 mod roles;
