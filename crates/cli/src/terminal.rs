@@ -84,9 +84,11 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 }
 
 /// From the upper left corner on, and nothing below what is drawn (ECMA-48, CUP and ED).
+#[cfg(feature = "fleet")]
 const REDRAW: &str = "\x1b[H\x1b[J";
 
 /// Draws a picture on a terminal, over what was there.
+#[cfg(feature = "fleet")]
 pub(crate) fn draw(picture: &str) -> Result<(), Failure> {
     write_stdout(&format!("{REDRAW}{}", harmless(picture)))
 }

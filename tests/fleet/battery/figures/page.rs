@@ -62,7 +62,7 @@ const HEAD: &str = "\
 # Reliability
 
 Made by `scripts/reliability` out of [reliability.json](reliability.json), which the battery of `tests/fleet/battery.rs` has
-written; not written by hand. `make test` goes through each kind once, `make test-long` twenty times.
+written; not written by hand. `make test` goes through one kind in three, `make test-long` through all of them twenty times.
 
     scripts/reliability 20     # measure, and make this page; about seven minutes a round
 
