@@ -71,8 +71,8 @@ pub(super) fn faults_of(
         "the engine contradicts an account that nobody disturbed",
     );
     check(
-        evidence.contradictions.is_empty(),
-        "the evidence contradicts itself",
+        evidence.contradictions.is_empty() || struck,
+        "the evidence contradicts itself, and nobody struck the guest",
     );
     check(
         evidence.oom_kills.is_none_or(|kills| kills == 0) || program == Program::TakesAllMemory,
