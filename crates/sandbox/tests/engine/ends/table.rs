@@ -11,7 +11,7 @@ use mayfly_core::{
     units::{ByteSize, Span},
 };
 
-use crate::support::{Bench, limits};
+use crate::support::{Bench, limits, on_gvisor};
 
 /// The wall-clock limit, in milliseconds, where it is to be reached.
 const WALL_MS: u64 = 600;
@@ -202,5 +202,7 @@ pub(super) fn true_ends(program: Program, fault: Fault) -> Vec<End> {
         Fault::ContainerKilled | Fault::GuestKilled => Some(GUEST_LOST),
         Fault::ContainerRemoved | Fault::StreamCut => Some(OURS),
     };
-    own.into_iter().chain(faults).collect()
+    // There the whole sandbox is killed, and nobody but the engine can tell for what, which it does late or never.
+    let untold = (program == Program::TakesAllMemory && on_gvisor()).then_some(GUEST_LOST);
+    own.into_iter().chain(faults).chain(untold).collect()
 }
