@@ -107,6 +107,12 @@ fn names(field: &str, lie: &lies::Lie) -> bool {
     lie.place.starts_with(field) || field.starts_with(&lie.place) || moved.as_deref() == Some(field)
 }
 
+fn assert_named(findings: &Findings, lie: &lies::Lie) {
+    let mut fields = findings.mismatches.iter().map(|mismatch| &mismatch.field);
+    let named = fields.any(|field| names(field, lie));
+    assert!(named, "{} {}: {:?}", lie.place, lie.what, findings.mismatches);
+}
+
 #[test]
 fn an_honest_report_is_accepted_and_what_can_not_be_enforced_is_named() {
     let findings = checked("runc", &honest()).unwrap();
@@ -129,11 +135,7 @@ fn a_report_that_lies_in_any_one_field_is_refused_with_that_field_named() {
             free += 1;
             continue;
         }
-        let named = findings
-            .mismatches
-            .iter()
-            .any(|mismatch| names(&mismatch.field, lie));
-        assert!(named, "{} {}: {:?}", lie.place, lie.what, findings.mismatches);
+        assert_named(&findings, lie);
         caught += 1;
     }
     eprintln!(
@@ -158,11 +160,7 @@ fn a_report_that_is_silent_about_any_one_field_is_refused() {
         if !told || proves_nothing(lie) {
             continue;
         }
-        let named = findings
-            .mismatches
-            .iter()
-            .any(|mismatch| names(&mismatch.field, lie));
-        assert!(named, "{} {}: {:?}", lie.place, lie.what, findings.mismatches);
+        assert_named(&findings, lie);
         caught += 1;
     }
     eprintln!("{} silences: {caught} named, {unreadable} unreadable", lies.len());
@@ -328,11 +326,7 @@ fn a_report_of_gvisor_that_lies_about_what_it_can_show_is_refused() {
         let Some(findings) = checked("runsc", &lie.document) else {
             continue;
         };
-        let named = findings
-            .mismatches
-            .iter()
-            .any(|mismatch| names(&mismatch.field, lie));
-        assert!(named, "{} {}: {:?}", lie.place, lie.what, findings.mismatches);
+        assert_named(&findings, lie);
         caught += 1;
     }
     assert!(caught > 80, "{caught}");
