@@ -9,7 +9,8 @@
 //! figures   the result file, and the page that is made of it
 //! ```
 //!
-//! Two fleets go through the table side by side. Leases and all other times of the protocol are a fifth of the standard ones, so that they can be outwaited.
+//! Two fleets go through the table side by side, or as many as `MAYFLY_TEST_BATTERY_FLEETS` says. Leases and all other times of
+//! the protocol are a fifth of the standard ones, so that they can be outwaited.
 
 mod client;
 mod faults;
@@ -36,7 +37,7 @@ fn variable(name: &str) -> Option<String> {
 }
 
 /// Fleets that go through the kinds side by side, each through its part of the table: most of a kind is waiting, for leases
-/// and for roles and services that begin again.
+/// and for roles and services that begin again. `MAYFLY_TEST_BATTERY_FLEETS` says another number.
 const FLEETS: usize = 2;
 
 /// What all fleets have come to so far.
@@ -77,7 +78,9 @@ async fn go_through(round: usize, part: &[(usize, Kind)], score: &Mutex<Score>) 
 
 #[test]
 fn a_fleet_stands_every_kind_of_fault() {
-    let rounds = variable("MAYFLY_TEST_BATTERY_ROUNDS").map(|rounds| rounds.parse().expect("a number"));
+    let count = |name| variable(name).map(|count| count.parse::<usize>().expect("a number"));
+    let rounds = count("MAYFLY_TEST_BATTERY_ROUNDS");
+    let fleets = count("MAYFLY_TEST_BATTERY_FLEETS").unwrap_or(FLEETS).max(1);
     // For a look at a few of them alone, by parts of their names.
     let only = variable("MAYFLY_TEST_BATTERY_ONLY");
     let wanted = |number: usize, name: &str| match (&only, rounds) {
@@ -85,14 +88,14 @@ fn a_fleet_stands_every_kind_of_fault() {
         (None, Some(_)) => true,
         (None, None) => number.is_multiple_of(ONE_OF),
     };
-    let rounds: usize = rounds.unwrap_or(1);
+    let rounds = rounds.unwrap_or(1);
     let kinds = kinds::all().into_iter().enumerate();
-    let mut parts: [Vec<(usize, Kind)>; FLEETS] = Default::default();
+    let mut parts: Vec<Vec<(usize, Kind)>> = (0..fleets).map(|_| Vec::new()).collect();
     for (place, kind) in kinds
         .filter(|(number, kind)| wanted(*number, &kind.name))
         .enumerate()
     {
-        parts[place % FLEETS].push(kind);
+        parts[place % fleets].push(kind);
     }
     let score = Mutex::new(Score {
         figures: Figures::new(ground::DIVISOR),

@@ -67,7 +67,7 @@ written; not written by hand. `make test` goes through one kind in three, `make 
     scripts/reliability 20     # measure, and make this page; about seven minutes a round
 
 One server and two executors are processes of their own, on a RabbitMQ, a PostgreSQL and a container engine that are there for
-this alone; two such fleets go through the kinds side by side. While jobs are under way one thing is broken, and put right where it does not come right by itself; then every job
+this alone; a few such fleets go through the kinds side by side. While jobs are under way one thing is broken, and put right where it does not come right by itself; then every job
 is waited for. What came of them is not asked of mayfly alone: each program draws a number and says it, with its job's mark,
 on its output, and a listener of the test hears that through the engine (`tests/fleet/history.rs`). A result must have the number
 of a start that was heard and that the audit log knows.
