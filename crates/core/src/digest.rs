@@ -6,6 +6,8 @@ use hmac::{Hmac, KeyInit, Mac};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use sha2::{Digest as _, Sha256};
 
+pub use crate::canonical::canonical_json;
+
 /// A SHA-256 digest, written `sha256:` and 64 lower-case hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest([u8; 32]);
@@ -106,16 +108,6 @@ impl<'de> Deserialize<'de> for Digest {
 
         deserializer.deserialize_str(Text)
     }
-}
-
-/// The canonical JSON of a value (RFC 8785): the bytes that are hashed, stored and later verified.
-///
-/// # Panics
-/// Where the value can't be JSON: a map with keys that are not text, or a number that is not finite. Our own types
-/// have neither.
-#[must_use]
-pub fn canonical_json(value: &impl Serialize) -> Vec<u8> {
-    serde_json_canonicalizer::to_vec(value).expect("our own types have text keys and finite numbers")
 }
 
 /// A random value of one run, stored beside the content that may be erased, and dropped with it.

@@ -10,6 +10,7 @@
 
 pub mod account;
 pub mod audit;
+mod canonical;
 pub mod chain;
 pub mod clock;
 pub mod digest;

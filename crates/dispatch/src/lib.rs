@@ -31,6 +31,7 @@ pub mod orphans;
 pub mod reconciler;
 pub mod record;
 pub mod recorder;
+pub mod rest;
 pub mod rules;
 pub mod scheduler;
 pub mod time;

@@ -7,6 +7,7 @@ use mayfly_dispatch::message::{Inbound, Reply, Verdict};
 use mayfly_failpoints::{Point, reach};
 use mayfly_queue::seam::{Content, DeliveryTag, EventConsumer, Incoming, QueueError, ReplyAddress};
 use mayfly_store::error::StoreError;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{Pause, Server, rest::Rest};
@@ -80,6 +81,7 @@ impl Recorder<'_> {
                 waiting = self.consumer.next_batch(MOST_AT_ONCE) => waiting.map_err(|error| Chain(&error).to_string())?,
                 () = self.stop.cancelled() => return Ok(()),
             };
+            let begun = Instant::now();
             // Beside each other, since the store takes what they say as it is: results can be large.
             let (mut items, mut said) = (
                 Vec::with_capacity(waiting.len()),
@@ -114,8 +116,8 @@ impl Recorder<'_> {
             if self.record(&items, &said).await? == Next::Stop {
                 return Ok(());
             }
-            self.rest
-                .after(said.iter().map(weight).sum(), items.len() == MOST_AT_ONCE.get());
+            let weight = said.iter().map(weight).sum();
+            self.rest.after(begun, weight, items.len() == MOST_AT_ONCE.get());
             if let Some(reason) = newer {
                 return Err(reason);
             }

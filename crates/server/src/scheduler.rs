@@ -67,6 +67,7 @@ pub(crate) async fn run(server: Arc<Server>, stop: CancellationToken) {
         rest.wait(&stop).await;
         // Before the look, so that what is committed during it wakes the next one.
         commits.borrow_and_update();
+        let begun = Instant::now();
         let looked = async {
             let mut passed_over = Some(look_for_expired);
             if Instant::now() >= look_for_expired {
@@ -80,7 +81,7 @@ pub(crate) async fn run(server: Arc<Server>, stop: CancellationToken) {
                 None
             };
             let dispatched = look(&server, &mut confirms, lost).await?;
-            rest.after(dispatched, false);
+            rest.after(begun, dispatched, false);
             if commits.has_changed().unwrap_or(false) {
                 return Ok(Duration::ZERO);
             }

@@ -3,6 +3,7 @@ use mayfly_core::id::SessionId;
 use super::{Action, Executor, Publish};
 use crate::{
     message::{EventBatch, Heartbeat, SessionEvent, VERSION},
+    rest,
     rules::Rule,
     time::BootTime,
 };
@@ -10,8 +11,9 @@ use crate::{
 impl Executor {
     /// Publishes the events that are not under way, and a heartbeat where one is due.
     ///
-    /// While events are under way further ones wait for their confirm, and then go out together: the busier a session is
-    /// the fewer messages an event costs. A heartbeat waits for nothing, and all that stands before it goes out with it.
+    /// While events are under way further ones wait for their confirm, and then go out together, and after many of them
+    /// there is a rest: the busier a session is the fewer messages an event costs. A heartbeat waits for no confirm, and
+    /// all that stands before it goes out with it.
     pub(super) fn publish(&mut self, now: BootTime) {
         let Some(session) = self.life.session().filter(|_| self.connected) else {
             return;
@@ -29,6 +31,8 @@ impl Executor {
             self.next_publish += 1;
             batches.push((publish, self.batch(session, first, events)));
         }
+        let events = batches.iter().map(|(_, batch)| batch.events.len()).sum();
+        self.publish_after = now + rest::after(events);
         if beats {
             self.add_heartbeat(session, &mut batches, now);
         }

@@ -19,6 +19,7 @@ mod fitness;
 mod lease;
 mod leaving;
 mod lingering;
+mod publishing;
 mod service;
 
 fn attempt(n: u128) -> AttemptId {
@@ -456,41 +457,6 @@ fn heartbeats_name_everything_that_is_not_over_for_the_server() {
 }
 
 #[test]
-fn batches_are_bounded_by_events_and_by_bytes_and_a_large_result_goes_alone() {
-    let slots = 100;
-    let mut rig = Rig::live(slots);
-    rig.say(Input::Disconnected);
-    for n in 0..u128::from(slots) {
-        rig.deliver(1, attempt(n));
-    }
-    rig.say(Input::Connected);
-    let batches = rig.confirm_all();
-    assert_eq!(
-        batches.iter().map(|batch| batch.events.len()).collect::<Vec<_>>(),
-        vec![MAX_BATCH_EVENTS, 36]
-    );
-    assert!(batches.windows(2).all(|pair| pair[1].first == pair[0].last() + 1));
-    for n in 0..3 {
-        let mut large = report();
-        large.stdout.head = vec![7; MAX_BATCH_BYTES];
-        rig.answer(attempt(n), u64::try_from(n).unwrap_or(0) + 2, Verdict::Grant);
-        rig.say(Input::Disconnected);
-        rig.say(Input::SandboxFailed {
-            attempt: attempt(n),
-            report: Box::new(large),
-        });
-    }
-    rig.say(Input::Connected);
-    let batches = rig.confirm_all();
-    assert_eq!(batches.iter().filter(|batch| batch.events.len() == 1).count(), 3);
-    assert!(
-        batches
-            .iter()
-            .all(|batch| EventBatch::decode(&batch.encode()).is_ok())
-    );
-}
-
-#[test]
 fn a_reply_to_another_session_says_nothing_to_this_one() {
     let mut rig = Rig::live(1);
     rig.deliver(1, attempt(1));
@@ -511,47 +477,4 @@ fn a_reply_to_another_session_says_nothing_to_this_one() {
     rig.say(Input::Reply(reply));
     assert_eq!(rig.take(), vec![]);
     assert_eq!(rig.machine.session(), Some(session(0)));
-}
-
-/// Whatever comes while a confirm is waited for goes out in one message; a heartbeat takes along what stands before it.
-#[test]
-fn events_that_come_while_others_are_under_way_go_out_together() {
-    let mut rig = Rig::live(4);
-    let published = |rig: &Rig| -> Vec<(Publish, usize, bool)> {
-        let batches = rig.actions.iter().filter_map(|action| match action {
-            Action::Publish { publish, batch } => {
-                Some((*publish, batch.events.len(), batch.heartbeat.is_some()))
-            }
-            _ => None,
-        });
-        batches.collect()
-    };
-    for number in 1..=4 {
-        rig.deliver(number, attempt(number.into()));
-    }
-    let [(first, 1, false)] = published(&rig)[..] else {
-        panic!("the first ask goes out at once, alone: {:?}", rig.actions);
-    };
-    rig.take();
-    assert!(
-        rig.machine.next_wake().is_some_and(|wake| wake > at(rig.now)),
-        "nobody is woken for what waits for a confirm"
-    );
-    rig.say(Input::Confirmed(first));
-    let [(second, 3, false)] = published(&rig)[..] else {
-        panic!("the others follow together: {:?}", rig.actions);
-    };
-    rig.take();
-    rig.pass_to(5_000);
-    let [(_, 0, true)] = published(&rig)[..] else {
-        panic!("a heartbeat does not wait: {:?}", rig.actions);
-    };
-    rig.take();
-    rig.say(Input::PublishFailed(second));
-    rig.pass_to(5_250);
-    assert!(
-        published(&rig).iter().any(|(_, events, _)| *events == 3),
-        "what failed goes out again: {:?}",
-        rig.actions
-    );
 }
