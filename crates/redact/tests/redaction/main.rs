@@ -13,6 +13,7 @@ mod fuzzed;
 mod oracle;
 mod ordinary;
 mod properties;
+mod published;
 mod samples;
 mod secrets;
 

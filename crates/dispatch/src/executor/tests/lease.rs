@@ -73,7 +73,10 @@ fn before_its_lease_ends_a_session_gives_up_everything_and_delivers_what_it_fini
         report: abandoned,
         container: ContainerLeft::Gone,
     });
-    let batches = rig.confirm_all();
+    let mut batches = rig.confirm_all();
+    // After so many events there is a rest.
+    rig.pass_to(33_040);
+    batches.extend(rig.confirm_all());
     assert!(
         batches
             .iter()

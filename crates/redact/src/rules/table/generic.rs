@@ -85,7 +85,7 @@ pub(super) const ENTRIES: &[Entry] = &[
                 "authorization': 'Bearer ",
             ],
             "",
-            "[\\w.~+/=-]{16,}",
+            "[\\w.~+/=-]{8,}",
         )],
     },
     Entry {
