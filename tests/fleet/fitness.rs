@@ -176,7 +176,11 @@ async fn a_host_that_fails_its_self_test_takes_no_jobs_until_it_passes_and_all_o
 fn refused(log: &str) -> Vec<String> {
     let words = log.split(|c: char| !(c.is_ascii_alphanumeric() || "._".contains(c)));
     let mut names: Vec<String> = Vec::new();
-    for word in words.filter(|word| word.starts_with("engine.")) {
+    let named = |word: &&str| {
+        let of = |area| word.strip_prefix(area).is_some_and(|rest| !rest.is_empty());
+        of("engine.") || of("host.")
+    };
+    for word in words.filter(named) {
         if !names.iter().any(|name| name == word) {
             names.push(word.to_owned());
         }
@@ -228,4 +232,122 @@ async fn a_production_executor_begins_on_no_host_that_misses_a_floor_unless_that
     assert_eq!(fleet.end_of(job, SOON).await, EndState::Succeeded);
     let recorded = on_record(&fleet, &operator);
     assert_eq!(recorded[0]["accepted"], json!(missed), "{recorded:#?}");
+}
+
+/// Changes the engine's configuration: which runtime is its own, so that it tells another version. It names `runc`'s alone by
+/// that name.
+fn configure(engine: &SecondEngine, default_runtime: &str) {
+    let file = engine.folder().join("daemon.json");
+    let text = std::fs::read_to_string(&file).expect("the script has written it");
+    let mut config: Value = serde_json::from_str(&text).expect("it is JSON");
+    config["default-runtime"] = default_runtime.into();
+    std::fs::write(&file, config.to_string()).expect("it is ours");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_engine_that_is_back_is_judged_again_and_jobs_say_what_their_host_missed() {
+    let Some(runc) = find("runc") else {
+        skip("runc is not installed");
+        return;
+    };
+    let Some(pin) = python() else { return };
+    let runtime = format!("other={}", runc.display());
+    let engine = match SecondEngine::start(&["--no-gvisor", "--runtime", &runtime]) {
+        Ok(engine) => engine,
+        Err(why) => {
+            skip(&why);
+            return;
+        }
+    };
+    let components = std::process::Command::new("docker")
+        .args([
+            "--host",
+            engine.host(),
+            "version",
+            "--format",
+            "{{json .Server.Components}}",
+        ])
+        .output()
+        .expect("docker starts");
+    let components = String::from_utf8_lossy(&components.stdout).into_owned();
+    if !components.contains("\"Name\":\"runc\",\"Version\":\"1.1.") {
+        skip("this engine's runc is at its floor, or has no name");
+        return;
+    }
+    configure(&engine, "other");
+    engine.kill();
+    engine.restart();
+    engine.load(&pin.config_digest.to_string());
+    let Some(services) = Services::start() else { return };
+    let plan = Plan {
+        executors: 0,
+        engine: Some(engine.host()),
+        ..Plan::default()
+    };
+    let mut fleet = Fleet::on(services, pin, plan).await;
+    let operator = fleet.api_of(0, KeyRole::Operator).await;
+
+    // What this machine misses beside runc's version, which is not told.
+    let posture = ("MAYFLY_EXECUTOR__POSTURE", "production");
+    fleet.add_executor(1, &[posture]);
+    let status = fleet.executors[0].ended(SOON).await;
+    let log = fleet.executors[0].log();
+    assert_eq!(status.code(), Some(78), "{log}");
+    let missed = refused(&log);
+    assert!(!missed.contains(&"engine.versions.runc".to_owned()), "{log}");
+    let accept = format!("self_test,{}", missed.join(","));
+    fleet.add_executor(2, &[posture, ("MAYFLY_EXECUTOR__ACCEPT", &accept)]);
+    let live = "an executor that takes jobs";
+    executor_named(&operator, "executor-2", live, "live").await;
+    let host_of = async |job| {
+        assert_eq!(fleet.end_of(job, SOON).await, EndState::Succeeded);
+        let report = fleet.details(job).await.report().expect("it has run").clone();
+        report
+            .sandbox
+            .expect("in a sandbox")
+            .host
+            .expect("on a host that was looked at")
+    };
+    let before = host_of(fleet.submit("print('before')", json!({})).await).await;
+    assert_eq!(before.posture, mayfly_core::host::Posture::Production);
+    assert_eq!(before.missed, missed);
+    assert_eq!(before.runtime_version, None);
+
+    // It comes back with a runtime of its own that is below its floor, which nobody has accepted.
+    configure(&engine, "runc");
+    engine.kill();
+    engine.restart();
+    let unfit = executor_named(&operator, "executor-2", "a host that is not fit", "unfit").await;
+    let failure = &unfit["session"]["self_test"]["failures"][0];
+    assert_eq!(failure["runtime"], "host", "{unfit:#}");
+    assert_eq!(failure["probe"], "engine.versions.runc", "{unfit:#}");
+    let waiting = fleet.submit("print('after')", json!({})).await;
+    assert_eq!(fleet.details(waiting).await.job.state.end(), None);
+
+    // It need not be away for that: it reads its configuration.
+    configure(&engine, "other");
+    engine.signal("HUP");
+    let after = host_of(waiting).await;
+    assert_eq!(after.missed, missed);
+    assert!(after.checked_at > before.checked_at, "{before:?}, then {after:?}");
+    let tests = on_record(&fleet, &operator);
+    assert!(
+        tests
+            .iter()
+            .any(|test| test["failures"][0]["probe"] == "engine.versions.runc"),
+        "{tests:#?}"
+    );
+    fleet.no_container_is_left().await;
+}
+
+/// An executor, once it is in this state.
+async fn executor_named(api: &Api, name: &str, what: &str, state: &str) -> Value {
+    wait_for(TESTED, what, async || {
+        let list: Value = api.get("/v1/executors").await.json().await.ok()?;
+        let mut found = list["executors"].as_array()?.iter();
+        found
+            .find(|executor| executor["name"] == name && executor["state"] == state)
+            .cloned()
+    })
+    .await
 }

@@ -148,6 +148,7 @@ async fn all_programs_succeed_and_each_fails_by_an_inverted_assertion() {
         },
         guest: None,
         kill_grace: Duration::from_secs(2),
+        host_check: None,
     };
     let embedded = Embedded::start(EmbeddedParts {
         executor: ExecutorId::new(),

@@ -15,13 +15,13 @@ use mayfly_core::{
 use mayfly_dispatch::message::ExecutorFacts;
 use mayfly_executor::Listeners;
 use mayfly_sandbox::{
-    DockerSandbox,
+    DockerSandbox, HostCheck,
     engine::Engine,
     images::Images,
     pool::WarmPool,
     seam::{LiveOutput, Sandbox, SandboxConfig, UidRange},
 };
-use mayfly_settings::{PoolSettings, SandboxSettings, Settings, Stranger, Surroundings};
+use mayfly_settings::{PoolSettings, Posture, SandboxSettings, Settings, Stranger, Surroundings};
 use mayfly_store::seam::Store;
 use mayfly_store_sqlite::SqliteStore;
 use mayfly_telemetry::SystemClock;
@@ -29,6 +29,7 @@ use mayfly_telemetry::SystemClock;
 use crate::{
     args::Common,
     catalog::Catalog,
+    doctor,
     embedded::{Embedded, EmbeddedParts, OneListener},
     failure::Failure,
     pool::{self, PoolParts},
@@ -182,7 +183,9 @@ impl Session {
 
     /// Sandboxes on the engine, with uids that are theirs for as long as the lock is held.
     pub(crate) async fn sandboxes(&self) -> Result<(Arc<DockerSandbox>, UidLock), Failure> {
-        sandboxes(&self.settings.sandbox, &self.clock).await
+        let settings = &self.settings.sandbox;
+        let check = doctor::host_check(settings, Posture::Development, &[]);
+        sandboxes(settings, check, &self.clock).await
     }
 
     /// What containers of this process can be found by: engine and deployment.
@@ -230,15 +233,16 @@ pub(crate) fn settings(surroundings: Surroundings) -> Result<Settings, Failure> 
 /// Sandboxes on the engine of these settings, with uids that are theirs for as long as the lock is held.
 pub(crate) async fn sandboxes(
     settings: &SandboxSettings,
+    check: HostCheck,
     clock: &Arc<dyn Clock>,
 ) -> Result<(Arc<DockerSandbox>, UidLock), Failure> {
     let lock = uids::take(settings.first_uid)?;
-    let config = sandbox_config(settings, &lock);
+    let config = sandbox_config(settings, &lock, check);
     Ok((DockerSandbox::connect(config, Arc::clone(clock)).await?, lock))
 }
 
 /// What sandboxes of this process are made by.
-pub(crate) fn sandbox_config(settings: &SandboxSettings, lock: &UidLock) -> SandboxConfig {
+pub(crate) fn sandbox_config(settings: &SandboxSettings, lock: &UidLock, check: HostCheck) -> SandboxConfig {
     SandboxConfig {
         engine: address(settings).map(ToOwned::to_owned),
         deployment: settings.deployment.clone(),
@@ -248,6 +252,7 @@ pub(crate) fn sandbox_config(settings: &SandboxSettings, lock: &UidLock) -> Sand
         },
         guest: (!settings.guest.as_os_str().is_empty()).then(|| settings.guest.clone()),
         kill_grace: settings.kill_grace.as_duration(),
+        host_check: Some(check),
     }
 }
 

@@ -11,6 +11,7 @@ mod floors;
 mod host;
 mod images;
 mod leftovers;
+mod preflight;
 mod probes;
 mod report;
 mod runtimes;
@@ -20,19 +21,14 @@ mod space;
 use std::{process::ExitCode, sync::Arc, time::Duration};
 
 use mayfly_core::{chain::Chain, clock::Clock};
-use mayfly_sandbox::engine::{DEFAULT_ADDRESS, Engine};
+use mayfly_sandbox::engine::{DEFAULT_ADDRESS, Engine, EngineFacts};
 use mayfly_settings::Settings;
 use mayfly_telemetry::SystemClock;
 
-#[cfg(not(feature = "fleet"))]
-use self::finding::Finding;
-use self::report::Report;
+pub(crate) use self::preflight::host_check;
+use self::{finding::Finding, report::Report};
 #[cfg(feature = "fleet")]
-pub(crate) use self::{
-    engine::{FLOORS, missed_floors},
-    finding::Finding,
-    probes::verdicts,
-};
+pub(crate) use self::{preflight::names as preflight_names, probes::verdicts};
 use crate::{
     args::{Common, DoctorArgs},
     context, exit,
@@ -58,6 +54,8 @@ struct Examined {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Locality {
     Local,
+    /// On the same kernel, in a container of its own, as it seems: its files are not the host's, but for the kernel's.
+    SameKernel,
     /// Why it can't be taken for this host.
     Elsewhere(String),
 }
@@ -84,7 +82,10 @@ async fn examine(common: &Common, args: &DoctorArgs) -> Report {
     findings.extend(found);
     let (engine, found) = engine::reach(&settings).await;
     findings.extend(found);
-    let local = locality(engine.as_ref());
+    let local = match &engine {
+        Some(engine) => locality(engine.facts(), context::address(&settings.sandbox)),
+        None => Locality::Elsewhere("no engine answers".to_owned()),
+    };
     let examined = Examined {
         settings,
         clock: Arc::new(SystemClock),
@@ -97,6 +98,9 @@ async fn examine(common: &Common, args: &DoctorArgs) -> Report {
     findings.extend(space::check(&examined).await);
     let (local, first_uid) = (examined.local.clone(), examined.settings.sandbox.first_uid);
     findings.extend(bounded("host", move || host::check(local, first_uid)).await);
+    if let Some(engine) = &examined.engine {
+        findings.push(preflight::posture(engine.facts(), &findings));
+    }
     let (image, found) = images::check(&examined, store.as_deref()).await;
     findings.extend(found);
     drop(step);
@@ -123,25 +127,27 @@ async fn bounded(area: &'static str, check: impl FnOnce() -> Vec<Finding> + Send
     }
 }
 
-/// Two hosts with one name and one kernel release are not told apart; an engine in a virtual machine of this host is.
-fn locality(engine: Option<&Engine>) -> Locality {
-    let Some(engine) = engine else {
-        return Locality::Elsewhere("no engine answers".to_owned());
-    };
+/// Two hosts with one name and one kernel release are not told apart; an engine in a virtual machine of this host is. A process
+/// in a container has another name: it is on the engine's kernel where that is behind a socket, of the same release and with the
+/// same memory to the byte.
+fn locality(facts: &EngineFacts, address: Option<&str>) -> Locality {
     let system = rustix::system::uname();
     let (name, release) = (
         system.nodename().to_string_lossy(),
         system.release().to_string_lossy(),
     );
-    let facts = engine.facts();
-    if facts.kernel == release && facts.details.host_name == name {
-        Locality::Local
-    } else {
-        Locality::Elsewhere(format!(
-            "the engine is on another host ({}, kernel {})",
-            facts.details.host_name, facts.kernel
-        ))
+    let same_kernel = facts.kernel == release;
+    if same_kernel && facts.details.host_name == name {
+        return Locality::Local;
     }
+    let by_socket = address.unwrap_or(DEFAULT_ADDRESS).starts_with("unix://");
+    if same_kernel && by_socket && host::memory_bytes() == Some(facts.memory_bytes) {
+        return Locality::SameKernel;
+    }
+    Locality::Elsewhere(format!(
+        "the engine is on another host ({}, kernel {})",
+        facts.details.host_name, facts.kernel
+    ))
 }
 
 /// Where the engine is looked for.

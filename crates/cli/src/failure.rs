@@ -63,6 +63,7 @@ impl From<EngineError> for Failure {
             | EngineError::Call { .. }
             | EngineError::TimedOut { .. }
             | EngineError::BeingRemoved => exit::NO_ENGINE,
+            EngineError::HostUnfit(_) => exit::UNFIT,
             EngineError::Guest(_)
             | EngineError::NoGuest { .. }
             | EngineError::GuestFile { .. }

@@ -15,6 +15,7 @@ pub mod chain;
 pub mod clock;
 pub mod digest;
 pub mod fault;
+pub mod host;
 pub mod id;
 pub mod image;
 pub mod job;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     digest::Digest,
+    host::HostFacts,
     id::SandboxId,
     image::ImagePin,
     limits::Limits,
@@ -141,6 +142,9 @@ pub struct SandboxFacts {
     pub engine: String,
     /// The kernel, by the guest's word.
     pub kernel: String,
+    /// The host under it, where that was looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<HostFacts>,
     /// The limits that were read back as being in force.
     pub in_force: Limits,
     /// Digest of the whole request that the engine echoed and the guest confirmed.

@@ -26,7 +26,8 @@ pub struct SelfTest {
     pub programs: u32,
     /// What did not hold, or could not be tried. At most [`MAX_NAMED`].
     pub failures: Vec<SelfTestFailure>,
-    /// Floors that the host misses and that are accepted, by the names of `mayfly doctor`. At most [`MAX_NAMED`].
+    /// What the host misses, by the names of `mayfly doctor`: where it has not failed for that, it is accepted, by name or by
+    /// a posture that asks for nothing. At most [`MAX_NAMED`].
     pub accepted: Vec<String>,
 }
 
@@ -46,9 +47,9 @@ pub enum SelfTestResult {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SelfTestFailure {
-    /// On which runtime.
+    /// On which runtime; `host`, where it is about the host.
     pub runtime: String,
-    /// Which program.
+    /// Which program, or what the host misses.
     pub probe: String,
     /// What it got, or why it could not be tried.
     pub why: String,

@@ -141,6 +141,9 @@ pub enum Input {
         /// How long from now the next one is due; none where there is none.
         next_in: Option<Duration>,
     },
+    /// The host is not what it was when it was last tried: its engine is another one. It takes nothing new until it has
+    /// been tried again, which is due at once; what runs goes on.
+    HostChanged,
     /// Take nothing new, and end once everything that is held is delivered.
     Drain,
     /// The same, but kill what runs.
@@ -334,6 +337,7 @@ impl Executor {
             Input::Cordon(cordoned) => self.cordoned = cordoned,
             Input::Images(images) => self.images(images),
             Input::SelfTested { test, next_in } => self.self_tested(test, next_in, now),
+            Input::HostChanged => self.fitness.host_changed(now),
             Input::Drain => self.leaving = self.leaving.or(Some(Leaving::Drain)),
             Input::Abort => self.leaving = Some(Leaving::Abort),
         }

@@ -115,7 +115,7 @@ impl Driver {
                 }
                 Some(input) = self.happened.recv() => Some(input),
                 Some(done) = self.done.recv() => self.jobs.take(done),
-                tested = self.testing.ended() => tested,
+                news = self.testing.news() => news,
                 () = elapsed(wait) => Some(Input::Time),
             };
             if let Some(input) = input {

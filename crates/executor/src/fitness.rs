@@ -17,6 +17,12 @@ pub trait HostTest: Send + Sync {
     ///
     /// None if it was asked to stop before it was through.
     async fn run(&self, stop: &CancellationToken) -> Option<SelfTest>;
+
+    /// Resolves when the host is known to be no more what it was when it was last tried.
+    ///
+    /// # Cancel safety
+    /// Call it again: it goes on.
+    async fn changed(&self);
 }
 
 /// The self-tests of a host.
@@ -44,6 +50,8 @@ pub(crate) struct Testing {
     stop: CancellationToken,
     tests: JoinSet<Option<SelfTest>>,
     failed: bool,
+    /// The machine was told that the host has changed, and no test has ended since.
+    told: bool,
 }
 
 impl Testing {
@@ -71,11 +79,22 @@ impl Testing {
         }
     }
 
-    /// What the next test has come to. It never returns while none is made.
-    pub(crate) async fn ended(&mut self) -> Option<Input> {
-        match self.tests.join_next().await {
-            Some(ended) => self.take(ended),
-            None => std::future::pending().await,
+    /// What the next test has come to, or that the host is no more what was tried. It never returns while no test is made
+    /// and the host stays as it is.
+    pub(crate) async fn news(&mut self) -> Option<Input> {
+        if let Some(ended) = self.tests.join_next().await {
+            return self.take(ended);
+        }
+        match &self.repetition {
+            Some((repetition, _)) if !self.told => {
+                repetition.host.changed().await;
+                self.told = true;
+                tracing::warn!(
+                    "the host is not what it was: no new job is taken before it has been tried again"
+                );
+                Some(Input::HostChanged)
+            }
+            Some(_) | None => std::future::pending().await,
         }
     }
 
@@ -115,6 +134,7 @@ impl Testing {
             SelfTestResult::LeftOut => {}
         }
         self.failed = !fit;
+        self.told = false;
         Input::SelfTested {
             test: Box::new(test.bounded()),
             next_in,

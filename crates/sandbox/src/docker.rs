@@ -23,6 +23,7 @@ use crate::{
     error::{EngineError, chain},
     guest_binary::GuestBinary,
     guest_volume,
+    host::{FoundHost, Host},
     ready::ReadyContainer,
     reaper::{self, Held, Leftovers, Swept},
     seam::{PrepareError, ReadySandbox, Sandbox, SandboxConfig, SandboxRequest},
@@ -42,7 +43,8 @@ const LABEL_MARGIN_S: i64 = 300;
 
 /// Sandboxes on one container engine.
 ///
-/// Tasks: one per living sandbox, which writes to its guest's stdin (see the crate's `channel`).
+/// Tasks: one per living sandbox, which writes to its guest's stdin (see the crate's `channel`), and one that waits for the
+/// engine's words about itself (see `host`).
 pub struct DockerSandbox {
     pub(crate) shared: Arc<Shared>,
 }
@@ -58,6 +60,7 @@ pub(crate) struct Shared {
     pub(crate) held: Arc<Held>,
     /// What is still to be removed.
     pub(crate) owed: Owed,
+    pub(crate) host: Host,
     guest: GuestBinary,
     /// Name of the guest's volume, once it is known to hold the guest; none again when a start fails.
     volume: tokio::sync::Mutex<Option<String>>,
@@ -82,6 +85,7 @@ impl DockerSandbox {
         let engine = Engine::connect(config.engine.as_deref()).await?;
         let guest = GuestBinary::select(engine.facts(), config.guest.as_deref())?;
         let filter = FilterOption::for_engine(engine.facts())?;
+        let host = Host::begin(engine.clone(), config.host_check, Arc::clone(&clock)).await;
         Ok(Arc::new(Self {
             shared: Arc::new(Shared {
                 engine,
@@ -92,6 +96,7 @@ impl DockerSandbox {
                 uids: Uids::new(config.uids),
                 held: Arc::default(),
                 owed: Owed::default(),
+                host,
                 guest,
                 volume: tokio::sync::Mutex::new(None),
                 filter,
@@ -103,6 +108,31 @@ impl DockerSandbox {
     #[must_use]
     pub fn engine(&self) -> &Engine {
         &self.shared.engine
+    }
+
+    /// What the host is now, by its engine's newest word, and what the check makes of it.
+    ///
+    /// # Errors
+    /// [`EngineError::TimedOut`] where an engine that is back has not said in time what it is.
+    pub async fn host(&self) -> Result<Arc<FoundHost>, EngineError> {
+        self.shared.host.now().await
+    }
+
+    /// Looks at the host at once.
+    ///
+    /// # Errors
+    /// Where the engine does not say what it is.
+    pub async fn look_at_host(&self) -> Result<Arc<FoundHost>, EngineError> {
+        self.shared.host.look().await
+    }
+
+    /// Resolves when the host is known to be another than this one: its engine is back as another version, with another
+    /// configuration, or the check comes to something else.
+    ///
+    /// # Cancel safety
+    /// Call it again: it goes on.
+    pub async fn host_differs_from(&self, host: &FoundHost) {
+        self.shared.host.differs_from(host).await;
     }
 
     /// Digest of the guest's binary and the files beside it.
@@ -142,7 +172,9 @@ impl DockerSandbox {
 impl Sandbox for DockerSandbox {
     async fn prepare(&self, request: SandboxRequest) -> Result<Box<dyn ReadySandbox>, PrepareError> {
         let shared = &self.shared;
-        let facts = shared.engine.facts();
+        let host = shared.host.now().await.map_err(PrepareError::Engine)?;
+        host.admits().map_err(PrepareError::Engine)?;
+        let facts = &host.engine;
         if !facts.runtimes.contains(&request.runtime) {
             return Err(PrepareError::RuntimeUnavailable(request.runtime));
         }
@@ -178,7 +210,7 @@ impl Sandbox for DockerSandbox {
                 return Err(PrepareError::Engine(error));
             }
         };
-        let begun = match shared.begin(&container, &request, &body, &volume).await {
+        let begun = match shared.begin(&container, &request, &body, &volume, &host).await {
             Ok((mut channel, mut facts)) => {
                 reach(Point::ContainerStarted);
                 match warm::boot(&mut channel, &request, &image_env).await {
@@ -255,6 +287,7 @@ impl Shared {
         request: &SandboxRequest,
         body: &ContainerCreateBody,
         volume: &str,
+        host: &FoundHost,
     ) -> Result<(Channel, SandboxFacts), PrepareError> {
         reach(Point::ContainerCreated);
         let attached = self
@@ -268,7 +301,10 @@ impl Shared {
             mismatches if mismatches.is_empty() => Ok(()),
             mismatches => Err(PrepareError::Mismatch(mismatches)),
         };
-        refuse(self.read_back(container, request, body, volume).await?)?;
+        refuse(
+            self.read_back(container, request, body, volume, &host.engine)
+                .await?,
+        )?;
         if let Err(error) = self.engine.start(&container.id).await {
             // The volume may have been pruned under us: look at it anew before the next start.
             *self.volume.lock().await = None;
@@ -276,13 +312,13 @@ impl Shared {
         }
         let (report, by_engine) = tokio::join!(
             guest_report(&mut channel),
-            self.read_back(container, request, body, volume)
+            self.read_back(container, request, body, volume, &host.engine)
         );
         refuse(by_engine?)?;
         let report = report.map_err(PrepareError::Engine)?;
         let expected = report::Expected {
             request,
-            engine: self.engine.facts(),
+            engine: &host.engine,
             uids: container.lease.pair(),
             build: self.guest.build(),
         };
@@ -295,8 +331,9 @@ impl Shared {
             container_id: container.id.clone(),
             image: request.image.clone(),
             runtime: request.runtime.clone(),
-            engine: self.engine.facts().engine(),
+            engine: host.engine.engine(),
             kernel: format!("{} {}", report.kernel.sysname, report.kernel.release),
+            host: host.on_record(&request.runtime),
             in_force: request.limits,
             enforced_digest: Digest::of(&canonical_json(body)),
             filter_digest: self.filter.digest(),
@@ -314,13 +351,13 @@ impl Shared {
         request: &SandboxRequest,
         body: &ContainerCreateBody,
         volume: &str,
+        engine: &EngineFacts,
     ) -> Result<Findings, PrepareError> {
         let found = self
             .engine
             .inspect(&container.id)
             .await
             .map_err(PrepareError::Engine)?;
-        let engine = self.engine.facts();
         Ok(inspect::check(body, &request.image, volume, engine, &found))
     }
 }

@@ -21,8 +21,11 @@ use tokio::io::AsyncWrite;
 
 use crate::error::EngineError;
 
+mod again;
 mod details;
 mod facts;
+
+pub(crate) use again::EngineWord;
 
 pub use details::EngineDetails;
 pub use facts::{CgroupVersion, EngineFacts};

@@ -74,6 +74,9 @@ pub enum EngineError {
     /// A container is not gone yet: an earlier request to remove it is under way.
     #[error("the engine is still removing the container")]
     BeingRemoved,
+    /// The host misses what is demanded of it.
+    #[error("this host is not fit for the code of strangers: {0}")]
+    HostUnfit(String),
     /// All uids of this executor are in use.
     #[error("all {0} sandboxes that this executor has uids for are in use")]
     NoUid(u32),
@@ -94,6 +97,7 @@ impl EngineError {
             | Self::NoGuest { .. }
             | Self::GuestFile { .. }
             | Self::NoFilter { .. }
+            | Self::HostUnfit(_)
             | Self::FilterFile(_) => false,
         }
     }

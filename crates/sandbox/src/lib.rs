@@ -29,6 +29,7 @@ mod docker;
 mod evidence;
 mod guest_binary;
 mod guest_volume;
+mod host;
 mod outbox;
 mod ready;
 mod reaper;
@@ -40,5 +41,6 @@ mod warm;
 
 pub use baseline::baseline_digest;
 pub use docker::DockerSandbox;
+pub use host::{FoundHost, HostCheck, Preflight, Refused};
 pub use reaper::{Leftovers, Swept};
 pub use warm::{NotAModule, WarmCommand};

@@ -14,7 +14,7 @@ use mayfly_core::{
 };
 use tokio::{sync::watch, task::JoinHandle};
 
-use crate::{error::EngineError, reaper::Swept, redaction::Matcher, warm::WarmCommand};
+use crate::{error::EngineError, host::HostCheck, reaper::Swept, redaction::Matcher, warm::WarmCommand};
 
 /// All that is fixed when a sandbox is created, before its job is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -301,4 +301,7 @@ pub struct SandboxConfig {
     pub guest: Option<PathBuf>,
     /// How long the guest may take over a kill before the engine is asked to do it.
     pub kill_grace: Duration,
+    /// How its host is judged, now and when its engine is back after it was away; none: nobody asks, and the record says
+    /// nothing of it.
+    pub host_check: Option<HostCheck>,
 }

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf};
 
 use mayfly_core::{
+    host::Posture,
     id::ExecutorId,
     image::ImageName,
     units::{ByteSize, Span},
@@ -100,16 +101,6 @@ pub struct ExecutorSettings {
     pub accept: Vec<String>,
     /// How often it is tried again whether sandboxes hold on its host: at most this long after the last time.
     pub self_test_every: Span,
-}
-
-/// What is demanded of an executor's host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Posture {
-    /// Floors that are missed are said once.
-    Development,
-    /// A floor that is missed refuses all work, unless it is accepted by name.
-    Production,
 }
 
 /// Most images of an executor: as many as a heartbeat may list.

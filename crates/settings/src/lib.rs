@@ -24,9 +24,8 @@ mod pool;
 mod secret;
 
 pub use client::ClientSettings;
-pub use fleet::{
-    BrokerSettings, DatabaseSettings, ExecutorSettings, MOST_IMAGES, Posture, ServerSettings, pool,
-};
+pub use fleet::{BrokerSettings, DatabaseSettings, ExecutorSettings, MOST_IMAGES, ServerSettings, pool};
+pub use mayfly_core::host::Posture;
 pub use pool::{PoolClasses, PoolImage, PoolSettings, SANDBOXES};
 pub use secret::Secret;
 

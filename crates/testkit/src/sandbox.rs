@@ -167,6 +167,7 @@ impl Sandbox for Scripted {
             runtime: request.runtime,
             engine: "scripted".to_owned(),
             kernel: "none".to_owned(),
+            host: None,
             in_force: request.limits,
             enforced_digest: digest,
             filter_digest: digest,

@@ -1,7 +1,7 @@
 //! The engine: reached, its versions, and what of isolation its host has.
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::{io::ErrorKind, os::unix::fs::FileTypeExt as _, path::Path};
 
@@ -15,7 +15,7 @@ use mayfly_settings::Settings;
 use super::{
     address,
     finding::{Finding, Status},
-    floors::{Measured, measure},
+    floors::{Floor, Measured, measure},
 };
 use crate::context;
 
@@ -83,13 +83,7 @@ fn not_allowed(path: &Path) -> String {
     )
 }
 
-/// What of the floors an engine misses.
-#[cfg(feature = "fleet")]
-pub(crate) fn missed_floors(facts: &EngineFacts) -> Vec<Finding> {
-    floors(facts).into_iter().filter(is_missed_floor).collect()
-}
-
-fn floors(facts: &EngineFacts) -> Vec<Finding> {
+pub(super) fn floors(facts: &EngineFacts) -> Vec<Finding> {
     vec![
         versions(facts),
         kernel(facts),
@@ -108,39 +102,41 @@ pub(crate) fn check(facts: &EngineFacts) -> Vec<Finding> {
     findings.extend(facts.details.warnings.iter().map(|warning| {
         Finding::note("engine.warning", warning.trim()).means("the engine itself complains of this")
     }));
-    let posture = posture(&findings);
-    findings.push(posture);
     findings
+}
+
+/// The parts that the engine tells the version of.
+fn parts(facts: &EngineFacts) -> impl Iterator<Item = (&str, &str)> {
+    let details = &facts.details;
+    let runtime = details.runtime.as_ref();
+    let containerd = details.containerd.as_deref();
+    [(facts.name.as_str(), facts.version.as_str())]
+        .into_iter()
+        .chain(runtime.map(|(name, version)| (name.as_str(), version.as_str())))
+        .chain(containerd.map(|version| ("containerd", version)))
+}
+
+/// Those of them that are below their floors, each with the words for it.
+pub(super) fn below(facts: &EngineFacts) -> impl Iterator<Item = (&'static Floor, String)> {
+    parts(facts).filter_map(|(name, version)| match measure(name, version) {
+        Measured::Below(floor) => Some((
+            floor,
+            format!("{name} {version} is below {} ({})", floor.text(), floor.because),
+        )),
+        Measured::Above | Measured::Unknown => None,
+    })
 }
 
 /// One finding for all of them: a number that is too low proves nothing where a distribution backports fixes.
 fn versions(facts: &EngineFacts) -> Finding {
-    let mut parts = vec![(facts.name.as_str(), facts.version.as_str())];
-    let details = &facts.details;
-    parts.extend(
-        details
-            .runtime
-            .iter()
-            .map(|(name, version)| (name.as_str(), version.as_str())),
-    );
-    parts.extend(
-        details
-            .containerd
-            .as_deref()
-            .map(|version| ("containerd", version)),
-    );
-    let (mut below, mut fine) = (Vec::new(), Vec::new());
-    for (name, version) in parts {
-        match measure(name, version) {
-            Measured::Below(floor) => below.push(format!(
-                "{name} {version} is below {} ({})",
-                floor.text(),
-                floor.because
-            )),
-            Measured::Above => fine.push(format!("{name} {version}")),
-            Measured::Unknown => fine.push(format!("{name} {version} (no floor is known)")),
-        }
-    }
+    let below: Vec<String> = below(facts).map(|(_, words)| words).collect();
+    let fine: Vec<String> = parts(facts)
+        .filter_map(|(name, version)| match measure(name, version) {
+            Measured::Below(_) => None,
+            Measured::Above => Some(format!("{name} {version}")),
+            Measured::Unknown => Some(format!("{name} {version} (no floor is known)")),
+        })
+        .collect();
     if below.is_empty() {
         return Finding::ok("engine.versions", fine.join(", ")).means("all are at their floors or above");
     }
@@ -214,13 +210,8 @@ fn limits(facts: &EngineFacts) -> Finding {
 }
 
 fn lsm(facts: &EngineFacts) -> Finding {
-    if facts.has_lsm() {
-        let modules: Vec<&str> = facts
-            .security_options
-            .iter()
-            .map(String::as_str)
-            .filter(|option| option.contains("apparmor") || option.contains("selinux"))
-            .collect();
+    let modules = facts.lsm();
+    if !modules.is_empty() {
         return Finding::ok("engine.lsm", modules.join(", "))
             .means("one more layer between a job and the host's files");
     }
@@ -301,37 +292,4 @@ fn registries(facts: &EngineFacts) -> Finding {
     Finding::warning("engine.registries", format!("used without TLS: {}", insecure.join(", ")))
         .means("who is on the network can see and change what is pulled by tag; by digest, which mayfly pins, it is refused")
         .mend("take them out of `insecure-registries` in the engine's configuration")
-}
-
-/// What a posture of `production` refuses to work on.
-pub(crate) const FLOORS: &[&str] = &[
-    "engine.versions",
-    "engine.kernel",
-    "engine.cgroup",
-    "engine.limits",
-    "engine.lsm",
-    "engine.seccomp",
-];
-
-fn is_missed_floor(finding: &Finding) -> bool {
-    FLOORS.contains(&finding.id.as_str()) && matches!(finding.status, Status::Warning | Status::Problem)
-}
-
-/// `mayfly run` is for development: what is missed is listed, and it goes on.
-fn posture(findings: &[Finding]) -> Finding {
-    let missed: Vec<&str> = findings
-        .iter()
-        .filter(|finding| is_missed_floor(finding))
-        .map(|finding| finding.id.as_str())
-        .collect();
-    if missed.is_empty() {
-        return Finding::ok(
-            "posture.floors",
-            "development; production would find nothing missing",
-        )
-        .means("every floor is met: versions, kernel, cgroup, limits, LSM, seccomp");
-    }
-    Finding::warning("posture.floors", format!("development; production would refuse for {}", missed.join(", ")))
-        .means("`mayfly run` and `mayfly batch` work on such a host; one that runs the code of strangers should miss none")
-        .mend("mend what is named, or judge each for yourself: a distribution that backports fixes meets engine.versions")
 }

@@ -4,6 +4,8 @@
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Floor {
     pub(crate) component: &'static str,
+    /// The same in names: `runc`.
+    pub(crate) name: &'static str,
     /// The first good version of each series that has one, ascending; from the last on, all are good.
     pub(crate) at_least: &'static [[u32; 3]],
     /// Which faults lie below it.
@@ -15,6 +17,7 @@ pub(crate) const FLOORS: &[Floor] = &[
     // of authorization plugins CVE-2026-34040 (29.3.1); AF_ALG refused by default since 29.4.2.
     Floor {
         component: "Docker Engine",
+        name: "docker",
         at_least: &[[29, 7, 0]],
         because: "CVE-2026-41567, CVE-2026-41568, CVE-2026-42306, CVE-2026-34040",
     },
@@ -22,6 +25,7 @@ pub(crate) const FLOORS: &[Floor] = &[
     // CVE-2026-41579 (June 2026).
     Floor {
         component: "runc",
+        name: "runc",
         at_least: &[[1, 3, 6], [1, 4, 3], [1, 5, 0]],
         because: "CVE-2025-31133, CVE-2025-52565, CVE-2025-52881, CVE-2026-41579",
     },
@@ -29,12 +33,14 @@ pub(crate) const FLOORS: &[Floor] = &[
     // which need its CRI part.
     Floor {
         component: "containerd",
+        name: "containerd",
         at_least: &[[1, 7, 33], [2, 0, 10], [2, 1, 9], [2, 2, 5], [2, 3, 2]],
         because: "CVE-2024-25621, CVE-2026-53488, CVE-2026-53492",
     },
     // kernel.org/category/releases.html: the oldest series that fixes still go to.
     Floor {
         component: "kernel",
+        name: "kernel",
         at_least: &[[5, 10, 0]],
         because: "kernel.org fixes no older series",
     },

@@ -5,13 +5,18 @@ use std::{
     path::PathBuf,
 };
 
-use super::{Locality, finding::Finding};
+use super::{
+    Locality,
+    finding::{Finding, Status},
+};
 use crate::uids;
 
 /// A knob of the kernel: its file below `/proc/sys`, the values that are well, what another one means, how to mend it.
 struct Knob {
     name: &'static str,
     well: fn(u64) -> bool,
+    /// What another value is.
+    lack: Status,
     means: &'static str,
     mend: &'static str,
 }
@@ -21,42 +26,49 @@ const KNOBS: &[Knob] = &[
     Knob {
         name: "kernel/unprivileged_bpf_disabled",
         well: |value| value >= 1,
+        lack: Status::Warning,
         means: "any user of the host may load bpf programs, a frequent way into the kernel",
         mend: "sysctl -w kernel.unprivileged_bpf_disabled=1",
     },
     Knob {
         name: "kernel/dmesg_restrict",
         well: |value| value >= 1,
+        lack: Status::Warning,
         means: "any user of the host may read the kernel's log, and addresses in it",
         mend: "sysctl -w kernel.dmesg_restrict=1",
     },
     Knob {
         name: "kernel/kptr_restrict",
         well: |value| value >= 1,
+        lack: Status::Warning,
         means: "any user of the host may read where the kernel lies in memory",
         mend: "sysctl -w kernel.kptr_restrict=1",
     },
     Knob {
         name: "kernel/yama/ptrace_scope",
         well: |value| value >= 1,
+        lack: Status::Warning,
         means: "a process may trace any other of its user, not its children alone",
         mend: "sysctl -w kernel.yama.ptrace_scope=1",
     },
     Knob {
         name: "fs/protected_hardlinks",
         well: |value| value >= 1,
+        lack: Status::Warning,
         means: "a process may link to another user's file that it can't write to, and keep what it was",
         mend: "sysctl -w fs.protected_hardlinks=1",
     },
     Knob {
         name: "kernel/perf_event_paranoid",
         well: |value| value >= 2,
+        lack: Status::Warning,
         means: "any user of the host may watch the kernel by perf events",
         mend: "sysctl -w kernel.perf_event_paranoid=3",
     },
     Knob {
         name: "user/max_user_namespaces",
         well: |value| value == 0,
+        lack: Status::Note,
         means: "any user of the host may make user namespaces, the most frequent way into the kernel; sandboxes can't, by \
                 our filter, and rootless engines need them",
         mend: "sysctl -w user.max_user_namespaces=0, where nothing on this host needs them",
@@ -75,17 +87,30 @@ const MODULES: &[&str] = &[
     "tls",
 ];
 
+/// All memory of this host, in bytes, as engines count it.
+pub(super) fn memory_bytes() -> Option<u64> {
+    Host { root: "/".into() }.memory_bytes()
+}
+
 /// The folders that are looked into; a test has its own.
 struct Host {
     root: PathBuf,
 }
 
 pub(crate) fn check(local: Locality, first_uid: u32) -> Vec<Finding> {
-    if let Locality::Elsewhere(why) = local {
-        return vec![Finding::skipped("host", why)];
-    }
     let host = Host { root: "/".into() };
-    let mut findings = vec![host.core_pattern(), host.null_device(), host.uids(first_uid)];
+    let files = match local {
+        Locality::Elsewhere(why) => return vec![Finding::skipped("host", why)],
+        Locality::Local => [host.null_device(), host.uids(first_uid)],
+        Locality::SameKernel => ["host.dev_null", "host.uids"].map(|id| {
+            Finding::skipped(
+                id,
+                "this process is in a container, and its files are not the host's",
+            )
+        }),
+    };
+    let mut findings = vec![host.core_pattern()];
+    findings.extend(files);
     findings.extend(KNOBS.iter().map(|knob| host.knob(knob)));
     findings.push(host.modules());
     findings
@@ -95,6 +120,13 @@ impl Host {
     fn read(&self, path: &str) -> std::io::Result<String> {
         let text = std::fs::read_to_string(self.root.join(path))?;
         Ok(text.trim().to_owned())
+    }
+
+    fn memory_bytes(&self) -> Option<u64> {
+        let text = self.read("proc/meminfo").ok()?;
+        let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+        let kib: u64 = total.trim().strip_suffix("kB")?.trim().parse().ok()?;
+        kib.checked_mul(1024)
     }
 
     /// A program that crashes in a sandbox would start this program of the host's, as root.
@@ -182,7 +214,7 @@ impl Host {
             Err(error) => Finding::skipped(id, format!("{name} can't be read: {error}")),
             Ok(text) => match text.parse::<i64>().map(|value| u64::try_from(value).unwrap_or(0)) {
                 Ok(value) if (knob.well)(value) => Finding::ok(id, format!("{name} = {text}")),
-                _ => Finding::note(id, format!("{name} = {text}"))
+                _ => Finding::new(id, knob.lack, format!("{name} = {text}"))
                     .means(knob.means)
                     .mend(knob.mend),
             },
@@ -206,7 +238,7 @@ impl Host {
             return Finding::ok(id, "none of the modules that recent faults were in is loaded")
                 .means("what is built into the kernel is not seen here");
         }
-        Finding::note(id, found.join(", "))
+        Finding::warning(id, found.join(", "))
             .means("recent faults of the kernel were in these modules; sandboxes can't reach them, by our filter")
             .mend("keep the kernel up to date, or block them: `install NAME /bin/false` in /etc/modprobe.d")
     }
@@ -215,7 +247,6 @@ impl Host {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::finding::Status;
 
     fn host(files: &[(&str, &str)]) -> (tempfile::TempDir, Host) {
         let folder = tempfile::tempdir().unwrap();
@@ -271,10 +302,20 @@ mod tests {
                 "user/max_user_namespaces" => {
                     [Status::Ok, Status::Note, Status::Note, Status::Ok, Status::Note]
                 }
-                "kernel/perf_event_paranoid" => {
-                    [Status::Note, Status::Note, Status::Ok, Status::Note, Status::Note]
-                }
-                _ => [Status::Note, Status::Ok, Status::Ok, Status::Note, Status::Note],
+                "kernel/perf_event_paranoid" => [
+                    Status::Warning,
+                    Status::Warning,
+                    Status::Ok,
+                    Status::Warning,
+                    Status::Warning,
+                ],
+                _ => [
+                    Status::Warning,
+                    Status::Ok,
+                    Status::Ok,
+                    Status::Warning,
+                    Status::Warning,
+                ],
             };
             assert_eq!(statuses, expected, "{}", knob.name);
             assert_eq!(host(&[]).1.knob(knob).status, Status::Skipped);
@@ -285,7 +326,7 @@ mod tests {
     fn modules_of_recent_faults_are_named() {
         let (_folder, host) = host(&[("proc/modules", "ext4 1 2 - Live 0\nrxrpc 1 2 - Live 0\n")]);
         let found = host.modules();
-        assert_eq!((found.status, found.found.as_str()), (Status::Note, "rxrpc"));
+        assert_eq!((found.status, found.found.as_str()), (Status::Warning, "rxrpc"));
     }
 
     #[test]
@@ -296,5 +337,29 @@ mod tests {
             .map(|finding| (finding.status, finding.found.as_str()))
             .collect();
         assert_eq!(found, [(Status::Skipped, "it is elsewhere")]);
+    }
+
+    #[test]
+    fn from_within_a_container_the_kernels_files_are_judged_and_no_others() {
+        let (alone, beside) = (
+            check(Locality::SameKernel, 20_000),
+            check(Locality::Local, 20_000),
+        );
+        let ids = |findings: &[Finding]| findings.iter().map(|found| found.id.clone()).collect::<Vec<_>>();
+        assert_eq!(ids(&alone), ids(&beside));
+        for (alone, beside) in alone.iter().zip(&beside) {
+            if ["host.dev_null", "host.uids"].contains(&alone.id.as_str()) {
+                assert_eq!(alone.status, Status::Skipped);
+            } else {
+                assert_eq!(alone, beside);
+            }
+        }
+    }
+
+    #[test]
+    fn memory_is_counted_as_engines_count_it() {
+        let (_folder, host) = host(&[("proc/meminfo", "MemTotal:       24680748 kB\nMemFree: 1 kB\n")]);
+        assert_eq!(host.memory_bytes(), Some(24_680_748 * 1024));
+        assert_eq!(self::host(&[]).1.memory_bytes(), None);
     }
 }

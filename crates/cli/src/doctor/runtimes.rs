@@ -18,9 +18,10 @@ use mayfly_sandbox::{
     error::EngineError,
     seam::{PrepareError, Sandbox as _, SandboxRequest},
 };
+use mayfly_settings::Posture;
 use serde_json::json;
 
-use super::{Examined, address, finding::Finding, leftovers, probes, report::RuntimeProbes};
+use super::{Examined, address, finding::Finding, leftovers, preflight, probes, report::RuntimeProbes};
 use crate::{args::DoctorArgs, context, progress::Step, uids};
 
 /// How long a test start may take in all; each call within it has its own bound.
@@ -58,7 +59,9 @@ pub(crate) async fn check(examined: &Examined, image: Option<&ImagePin>, args: &
             return tested;
         }
     };
-    let config = context::sandbox_config(&examined.settings.sandbox, &lock);
+    let settings = &examined.settings.sandbox;
+    let check = preflight::host_check(settings, Posture::Development, &[]);
+    let config = context::sandbox_config(settings, &lock, check);
     let sandbox = match DockerSandbox::connect(config, Arc::clone(&examined.clock)).await {
         Ok(sandbox) => sandbox,
         Err(error) => {

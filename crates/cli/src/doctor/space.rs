@@ -45,6 +45,10 @@ pub(crate) async fn check(examined: &Examined) -> Vec<Finding> {
             DATABASE,
         );
         match (local, engine) {
+            (Locality::SameKernel, _) => findings.push(Finding::skipped(
+                "space.engine",
+                "this process is in a container, and does not see the engine's folder",
+            )),
             (Locality::Elsewhere(why), _) => findings.push(Finding::skipped("space.engine", why)),
             (Locality::Local, Some(folder)) if !folder.is_empty() => {
                 findings.extend(look(

@@ -17,7 +17,13 @@ use mayfly_settings::Settings;
 use mayfly_telemetry::SystemClock;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{broker, fitness::Fitness, images, life::Running, lock};
+use super::{
+    broker,
+    fitness::{self, Fitness},
+    images,
+    life::Running,
+    lock,
+};
 use crate::{
     args::Common,
     context,
@@ -64,9 +70,10 @@ pub(crate) async fn executor(common: &Common) -> Result<ExitCode, Failure> {
 impl Host {
     async fn prepare(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<Self, Failure> {
         settings.pool.fits_beside(settings.executor.slots)?;
-        let (sandbox, uids) = context::sandboxes(&settings.sandbox, clock).await?;
+        let check = fitness::host_check(settings)?;
+        let (sandbox, uids) = context::sandboxes(&settings.sandbox, check, clock).await?;
         let images = images::ready(settings, sandbox.engine()).await?;
-        let fitness = Fitness::of(settings, &sandbox, clock, &images)?;
+        let fitness = Fitness::of(settings, &sandbox, clock, &images).await?;
         let self_tests = fitness.begin(settings).await;
         Ok(Self {
             sandbox,

@@ -1,10 +1,15 @@
-//! Whether a host may run the code of strangers: the floors of its posture, and hostile programs in real sandboxes, when
-//! an executor begins and again and again. One that is not fit takes no work.
+//! Whether a host may run the code of strangers: what its posture demands, and hostile programs in real sandboxes, when
+//! an executor begins, again and again, and when its engine is back as another one. One that is not fit takes no work.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use mayfly_core::{
+    chain::Chain,
     clock::Clock,
     image::ImagePin,
     self_test::{SelfTest, SelfTestFailure, SelfTestResult},
@@ -12,20 +17,19 @@ use mayfly_core::{
 use mayfly_executor::{HostTest, Repetition, SelfTests};
 use mayfly_failpoints::self_tests_divided_by;
 use mayfly_sandbox::{
-    DockerSandbox,
+    DockerSandbox, FoundHost, HostCheck, Refused,
     probes::{ProbeResult, Verdict},
 };
-use mayfly_settings::{Posture, Settings};
+use mayfly_settings::Settings;
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    doctor::{self, FLOORS, Finding},
-    exit,
-    failure::Failure,
-};
+use crate::{doctor, exit, failure::Failure};
 
 /// The name by which the self-test is left out. Then it proves nothing.
 const SELF_TEST: &str = "self_test";
+
+/// What stands in the place of a runtime where the host itself is not fit.
+const HOST: &str = "host";
 
 /// The shortest wait for the next self-test after one that failed.
 const RETRY_FIRST: Duration = Duration::from_secs(60);
@@ -36,48 +40,55 @@ pub(crate) struct Fitness {
     clock: Arc<dyn Clock>,
     /// Programs of the self-test are written in Python.
     image: ImagePin,
-    /// None where it is left out.
+    /// Runtimes that jobs may ask for. None where the self-test is left out.
     runtimes: Option<Vec<String>>,
-    /// Floors that the host misses and that are accepted.
-    accepted: Vec<String>,
+    /// What it was when it was last tried.
+    tried: Mutex<Arc<FoundHost>>,
+}
+
+/// How the host is judged.
+///
+/// # Errors
+/// A name in `executor.accept` that nothing has.
+pub(crate) fn host_check(settings: &Settings) -> Result<HostCheck, Failure> {
+    let (accept, names) = (&settings.executor.accept, doctor::preflight_names());
+    for name in accept {
+        if name != SELF_TEST && !names.contains(name) {
+            return Err(Failure::usage(format!(
+                "setting `executor.accept`: `{name}` is nothing that can be accepted: there are {} and {SELF_TEST}",
+                names.join(", ")
+            )));
+        }
+    }
+    Ok(doctor::host_check(
+        &settings.sandbox,
+        settings.executor.posture,
+        accept,
+    ))
 }
 
 impl Fitness {
-    /// Looks at the floors, and for the runtimes that jobs may ask for.
+    /// Looks at what the host misses, and for the runtimes that jobs may ask for.
     ///
     /// # Errors
     /// What is not as it must be, all of it in one text.
-    pub(crate) fn of(
+    pub(crate) async fn of(
         settings: &Settings,
         sandbox: &Arc<DockerSandbox>,
         clock: &Arc<dyn Clock>,
         images: &BTreeMap<String, ImagePin>,
     ) -> Result<Self, Failure> {
-        let accept = &settings.executor.accept;
-        for name in accept {
-            if name != SELF_TEST && !FLOORS.contains(&name.as_str()) {
-                return Err(Failure::usage(format!(
-                    "setting `executor.accept`: `{name}` is no floor: there are {} and {SELF_TEST}",
-                    FLOORS.join(", ")
-                )));
-            }
-        }
-        let facts = sandbox.engine().facts();
-        let missed = doctor::missed_floors(facts);
-        let names: Vec<String> = missed.iter().map(|finding| finding.id.clone()).collect();
-        refuse(judge(settings.executor.posture, accept, missed))?;
+        let host = sandbox.host().await?;
+        refuse(host.refused())?;
+        say_missed(&host);
         let image = images.get("python").or_else(|| images.values().next());
-        let wanted = settings.policy.runtimes.iter();
-        let runtimes: Vec<String> = wanted
-            .filter(|runtime| facts.runtimes.contains(*runtime))
-            .cloned()
-            .collect();
-        let left_out = accept.iter().any(|name| name == SELF_TEST);
+        let left_out = settings.executor.accept.iter().any(|name| name == SELF_TEST);
+        let wanted = settings.policy.runtimes.clone();
         if left_out {
             tracing::warn!(
                 "the self-test is left out, by `executor.accept`: whether sandboxes hold here is not known"
             );
-        } else if runtimes.is_empty() {
+        } else if there(&wanted, &host).is_empty() {
             return Err(Failure::new(
                 exit::UNFIT,
                 anyhow::anyhow!(
@@ -89,8 +100,8 @@ impl Fitness {
             sandbox: Arc::clone(sandbox),
             clock: Arc::clone(clock),
             image: image.expect("an executor has at least one image").clone(),
-            runtimes: (!left_out).then_some(runtimes),
-            accepted: names,
+            runtimes: (!left_out).then_some(wanted),
+            tried: Mutex::new(host),
         })
     }
 
@@ -101,7 +112,7 @@ impl Fitness {
         let first = self.run(&CancellationToken::new()).await;
         let first = first.expect("nobody asks it to stop");
         let divisor = self_tests_divided_by();
-        let again = self.runtimes.is_some().then(|| Repetition {
+        let again = Some(Repetition {
             every: settings.executor.self_test_every.as_duration() / divisor,
             retry_first: RETRY_FIRST / divisor,
             host: Arc::new(self),
@@ -109,14 +120,44 @@ impl Fitness {
         SelfTests { first, again }
     }
 
-    fn outcome(&self, result: SelfTestResult, programs: usize, failures: Vec<SelfTestFailure>) -> SelfTest {
+    fn tried(&self) -> Arc<FoundHost> {
+        Arc::clone(&self.tried.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What the host is now; what it misses is said where that is something else than before.
+    async fn look(&self) -> Result<Arc<FoundHost>, SelfTestFailure> {
+        let host = self
+            .sandbox
+            .look_at_host()
+            .await
+            .map_err(|error| SelfTestFailure {
+                runtime: HOST.to_owned(),
+                probe: "engine.reached".to_owned(),
+                why: Chain(&error).to_string(),
+            })?;
+        if host.preflight != self.tried().preflight {
+            say_missed(&host);
+        }
+        *self.tried.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&host);
+        Ok(host)
+    }
+
+    fn outcome(&self, runtimes: Vec<String>, programs: usize, failures: Vec<SelfTestFailure>) -> SelfTest {
+        let host = self.tried();
         SelfTest {
             at: self.clock.now(),
-            result,
-            runtimes: self.runtimes.clone().unwrap_or_default(),
+            result: match (&self.runtimes, failures.as_slice()) {
+                (_, [_, ..]) => SelfTestResult::Failed,
+                (Some(_), []) => SelfTestResult::Passed,
+                (None, []) => SelfTestResult::LeftOut,
+            },
+            runtimes,
             programs: u32::try_from(programs).unwrap_or(u32::MAX),
             failures,
-            accepted: self.accepted.clone(),
+            accepted: host
+                .preflight
+                .as_ref()
+                .map_or_else(Vec::new, |preflight| preflight.missed.clone()),
         }
     }
 }
@@ -124,11 +165,20 @@ impl Fitness {
 #[async_trait]
 impl HostTest for Fitness {
     async fn run(&self, stop: &CancellationToken) -> Option<SelfTest> {
-        let Some(runtimes) = &self.runtimes else {
-            return Some(self.outcome(SelfTestResult::LeftOut, 0, Vec::new()));
+        let host = match self.look().await {
+            Ok(host) => host,
+            Err(failure) => return Some(self.outcome(Vec::new(), 0, vec![failure])),
         };
+        let refused = host.refused();
+        if !refused.is_empty() {
+            return Some(self.outcome(Vec::new(), 0, refused.iter().map(unfit).collect()));
+        }
+        let runtimes = self
+            .runtimes
+            .as_ref()
+            .map_or_else(Vec::new, |wanted| there(wanted, &host));
         let (mut programs, mut failures) = (0, Vec::new());
-        for runtime in runtimes {
+        for runtime in &runtimes {
             tracing::info!(
                 runtime,
                 "the self-test: hostile programs in sandboxes of their own"
@@ -141,12 +191,47 @@ impl HostTest for Fitness {
                     .filter_map(|verdict| failure(runtime, verdict)),
             );
         }
-        let result = if failures.is_empty() {
-            SelfTestResult::Passed
-        } else {
-            SelfTestResult::Failed
-        };
-        Some(self.outcome(result, programs, failures))
+        Some(self.outcome(runtimes, programs, failures))
+    }
+
+    async fn changed(&self) {
+        let tried = self.tried();
+        self.sandbox.host_differs_from(&tried).await;
+    }
+}
+
+/// Those of the runtimes that the engine has.
+fn there(wanted: &[String], host: &FoundHost) -> Vec<String> {
+    let known = &host.engine.runtimes;
+    wanted
+        .iter()
+        .filter(|runtime| known.contains(*runtime))
+        .cloned()
+        .collect()
+}
+
+fn unfit(refused: &Refused) -> SelfTestFailure {
+    SelfTestFailure {
+        runtime: HOST.to_owned(),
+        probe: refused.name.clone(),
+        why: refused.why.clone(),
+    }
+}
+
+fn say_missed(host: &FoundHost) {
+    let Some(preflight) = &host.preflight else { return };
+    if !preflight.missed.is_empty() {
+        tracing::warn!(
+            missed = preflight.missed.join(", "),
+            refused = preflight.refused.len(),
+            "this host misses what one for the code of strangers should have (`mayfly doctor`)"
+        );
+    }
+    if !preflight.not_checked.is_empty() {
+        tracing::warn!(
+            not_checked = preflight.not_checked.join(", "),
+            "what this host has of these is not known"
+        );
     }
 }
 
@@ -163,42 +248,13 @@ fn failure(runtime: &str, verdict: Verdict) -> Option<SelfTestFailure> {
     })
 }
 
-/// Which of the missed floors refuse work; of the others it is said that they are missed.
-fn judge(posture: Posture, accepted: &[String], missed: Vec<Finding>) -> Vec<Finding> {
-    let mut refused = Vec::new();
-    for finding in missed {
-        let is_accepted = accepted.contains(&finding.id);
-        if posture == Posture::Production && !is_accepted {
-            refused.push(finding);
-        } else {
-            let by = if is_accepted {
-                "executor.accept"
-            } else {
-                "executor.posture"
-            };
-            tracing::warn!(
-                floor = finding.id,
-                found = finding.found,
-                by,
-                "this host misses a floor"
-            );
-        }
-    }
-    refused
-}
-
-fn refuse(findings: Vec<Finding>) -> Result<(), Failure> {
-    if findings.is_empty() {
+fn refuse(refused: &[Refused]) -> Result<(), Failure> {
+    if refused.is_empty() {
         return Ok(());
     }
-    let lines: Vec<String> = findings
+    let lines: Vec<String> = refused
         .iter()
-        .map(|finding| {
-            format!(
-                "{}: {} ({}; {})",
-                finding.id, finding.found, finding.means, finding.mend
-            )
-        })
+        .map(|refused| format!("{}: {}", refused.name, refused.why))
         .collect();
     let error = anyhow::anyhow!("{}", lines.join("; ")).context(
         "this host is not fit for the code of strangers, and takes none (docs/fleet.md, `executor.accept`)",
@@ -210,35 +266,15 @@ fn refuse(findings: Vec<Finding>) -> Result<(), Failure> {
 mod tests {
     use super::*;
 
-    fn missed() -> Vec<Finding> {
-        vec![
-            Finding::warning("engine.versions", "old"),
-            Finding::warning("engine.lsm", "none"),
-        ]
-    }
-
-    fn refused(posture: Posture, accepted: &[&str]) -> Vec<String> {
-        let accepted: Vec<String> = accepted.iter().map(|name| (*name).to_owned()).collect();
-        let refused = judge(posture, &accepted, missed());
-        refused.into_iter().map(|finding| finding.id).collect()
-    }
-
-    #[test]
-    fn production_refuses_for_each_floor_that_nobody_has_accepted() {
-        assert_eq!(
-            refused(Posture::Production, &[]),
-            ["engine.versions", "engine.lsm"]
-        );
-        assert_eq!(refused(Posture::Production, &["engine.versions"]), ["engine.lsm"]);
-        assert!(refused(Posture::Production, &["engine.versions", "engine.lsm"]).is_empty());
-        assert!(refused(Posture::Development, &[]).is_empty());
-    }
-
     #[test]
     fn a_refusal_names_everything_at_once_and_the_way_out() {
-        assert!(refuse(Vec::new()).is_ok());
-        let text = refuse(missed()).unwrap_err().text();
-        for part in ["engine.versions", "engine.lsm", "executor.accept"] {
+        assert!(refuse(&[]).is_ok());
+        let refused = ["engine.versions.runc", "engine.lsm"].map(|name| Refused {
+            name: name.to_owned(),
+            why: "old".to_owned(),
+        });
+        let text = refuse(&refused).unwrap_err().text();
+        for part in ["engine.versions.runc", "engine.lsm", "executor.accept"] {
             assert!(text.contains(part), "{text}");
         }
     }

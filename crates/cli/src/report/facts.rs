@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, fmt::Write as _};
 use chrono::{DateTime, Utc};
 use mayfly_core::{
     digest::Digest,
+    host::HostFacts,
     id::{AttemptId, BatchId, JobId, SessionId},
     limits::{Limits, LimitsAsked},
     outcome::{Cause, Outcome, Redacted, Usage},
@@ -224,8 +225,43 @@ fn sandbox_lines(sandbox: &SandboxFacts, exact: Option<&Limits>) -> Vec<(&'stati
     lines.push(("settings in force", sandbox.enforced_digest.to_string()));
     lines.push(("syscall filter", sandbox.filter_digest.to_string()));
     lines.extend(sandbox.warm.as_ref().map(|warm| ("warm start", warm_start(warm))));
+    lines.extend(sandbox.host.iter().flat_map(host_lines));
     let not_enforceable = sandbox.not_enforceable.iter();
     lines.extend(not_enforceable.map(|(what, why)| ("not enforceable", format!("{what}: {why}"))));
+    lines
+}
+
+/// What is said of the host under a sandbox.
+fn host_lines(host: &HostFacts) -> Vec<(&'static str, String)> {
+    let part = |name: &str, version: &Option<String>| {
+        version
+            .as_ref()
+            .map_or_else(String::new, |version| format!("{name} {version}, "))
+    };
+    let lsm = match host.lsm.as_slice() {
+        [] => "no LSM".to_owned(),
+        names => names.join(", "),
+    };
+    let mut lines = vec![(
+        "host",
+        format!(
+            "{}{}kernel {}, control groups v{}, {lsm}; posture {}, looked at {}",
+            part("runtime", &host.runtime_version),
+            part("containerd", &host.containerd),
+            host.kernel,
+            host.cgroup_version,
+            word(host.posture),
+            time(host.checked_at),
+        ),
+    )];
+    for (name, what) in [
+        ("host misses", &host.missed),
+        ("host not checked", &host.not_checked),
+    ] {
+        if !what.is_empty() {
+            lines.push((name, what.join(", ")));
+        }
+    }
     lines
 }
 

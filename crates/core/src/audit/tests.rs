@@ -50,6 +50,7 @@ fn sandbox() -> SandboxFacts {
         runtime: "runc".to_owned(),
         engine: "Docker".to_owned(),
         kernel: "Linux".to_owned(),
+        host: None,
         in_force: crate::limits::LimitRules::default().defaults,
         enforced_digest: digest,
         filter_digest: digest,

@@ -18,12 +18,20 @@ pub(super) struct Fitness {
     look_at: Option<BootTime>,
     /// A test is being made. It has a slot.
     under_way: bool,
+    /// The newest test was made of what the host is no more.
+    outdated: bool,
 }
 
 impl Fitness {
     /// Whether jobs may be run here, for all that is known.
     pub(super) fn allows_jobs(&self) -> bool {
-        self.newest.as_ref().is_none_or(|test| test.is_fit())
+        !self.outdated && self.newest.as_ref().is_none_or(|test| test.is_fit())
+    }
+
+    /// What is known of the host is of no worth any more.
+    pub(super) const fn host_changed(&mut self, now: BootTime) {
+        self.due_at = Some(now);
+        self.outdated = true;
     }
 
     /// When there is something to be looked at if nothing else happens before.
@@ -48,6 +56,7 @@ impl Executor {
             due_at: next_in.map(|wait| now + wait),
             look_at: None,
             under_way: false,
+            outdated: false,
         };
     }
 

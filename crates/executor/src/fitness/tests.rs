@@ -30,6 +30,8 @@ fn test(result: SelfTestResult) -> SelfTest {
 struct Host {
     allowed: Semaphore,
     result: SelfTestResult,
+    /// A permit for each time that it is another one.
+    changes: Semaphore,
 }
 
 impl Host {
@@ -37,6 +39,7 @@ impl Host {
         Arc::new(Self {
             allowed: Semaphore::new(0),
             result,
+            changes: Semaphore::new(0),
         })
     }
 }
@@ -51,6 +54,10 @@ impl HostTest for Host {
             }
             () = stop.cancelled() => None,
         }
+    }
+
+    async fn changed(&self) {
+        self.changes.acquire().await.expect("it is never closed").forget();
     }
 }
 
@@ -116,9 +123,24 @@ async fn a_test_is_made_when_it_is_started_and_its_outcome_is_told() {
     let (mut testing, _) = begin(SelfTestResult::Passed, Arc::clone(&host));
     testing.start();
     host.allowed.add_permits(1);
-    match testing.ended().await {
+    match testing.news().await {
         Some(Input::SelfTested { test: told, .. }) => assert_eq!(*told, test(SelfTestResult::Failed)),
         other => panic!("it is told: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn that_the_host_has_changed_is_told_once_for_each_test() {
+    let host = Host::new(SelfTestResult::Passed);
+    let (mut testing, _) = begin(SelfTestResult::Passed, Arc::clone(&host));
+    for _ in 0..2 {
+        host.changes.add_permits(2);
+        assert!(matches!(testing.news().await, Some(Input::HostChanged)));
+        testing.start();
+        host.allowed.add_permits(1);
+        assert!(matches!(testing.news().await, Some(Input::SelfTested { .. })));
+        assert!(matches!(testing.news().await, Some(Input::HostChanged)));
+        testing.say(test(SelfTestResult::Passed));
     }
 }
 
@@ -127,7 +149,7 @@ async fn a_test_under_way_is_stopped_and_waited_for_at_the_end() {
     let (mut testing, _) = begin(SelfTestResult::Passed, Host::new(SelfTestResult::Passed));
     testing.start();
     testing.stop();
-    assert!(testing.ended().await.is_none());
+    assert!(testing.news().await.is_none());
     testing.start();
     testing.finish().await;
 }

@@ -131,9 +131,17 @@ impl EngineFacts {
     /// Whether the engine puts containers under AppArmor or SELinux.
     #[must_use]
     pub fn has_lsm(&self) -> bool {
-        self.security_options
-            .iter()
-            .any(|option| option.contains("apparmor") || option.contains("selinux"))
+        !self.lsm().is_empty()
+    }
+
+    /// Which of AppArmor and SELinux the engine puts containers under.
+    #[must_use]
+    pub fn lsm(&self) -> Vec<String> {
+        ["apparmor", "selinux"]
+            .into_iter()
+            .filter(|name| self.has_option(name))
+            .map(ToOwned::to_owned)
+            .collect()
     }
 }
 

@@ -25,6 +25,7 @@ mod table;
 
 mod ends;
 mod floor;
+mod host;
 mod hostile;
 mod images;
 mod interruptions;

@@ -22,7 +22,7 @@ use mayfly_core::{
     run::RunReport,
 };
 use mayfly_sandbox::{
-    DockerSandbox,
+    DockerSandbox, HostCheck,
     images::Images,
     redaction::{Matcher, Matchers},
     seam::{LiveOutput, NoLiveOutput, Run, RunEnd, Sandbox, SandboxConfig, SandboxRequest, UidRange},
@@ -100,16 +100,16 @@ pub(crate) fn skipped(why: &str) {
     }
 }
 
-/// The image that our tests run, if the engine has it.
-async fn find_image(images: &Images) -> Option<ImagePin> {
-    let found = docker().await.list_images(Some(named())).await.unwrap();
+/// An image of ours, if the engine has it.
+async fn find_image(images: &Images, name: &str) -> Option<ImagePin> {
+    let found = docker().await.list_images(Some(named(name))).await.unwrap();
     let id = found.first()?.id.clone();
     Some(images.pin(&id).await.unwrap())
 }
 
-fn named() -> query::ListImagesOptions {
+fn named(image: &str) -> query::ListImagesOptions {
     query::ListImagesOptions {
-        filters: Some(HashMap::from([("reference".to_owned(), vec![IMAGE.to_owned()])])),
+        filters: Some(HashMap::from([("reference".to_owned(), vec![image.to_owned()])])),
         ..Default::default()
     }
 }
@@ -132,12 +132,26 @@ impl Bench {
 
     /// A name of our image on the machine's engine.
     pub(crate) async fn image_name() -> Option<String> {
-        let found = docker().await.list_images(Some(named())).await.ok()?;
+        let found = docker().await.list_images(Some(named(IMAGE))).await.ok()?;
         found.first()?.repo_tags.first().cloned()
     }
 
     /// The same at another address, with this many uids and maybe another guest.
     pub(crate) async fn at(engine: Option<String>, uids: u32, guest: Option<PathBuf>) -> Option<Self> {
+        Self::of(engine, uids, guest, None).await
+    }
+
+    /// The same, where its host is judged by this.
+    pub(crate) async fn with_check(check: HostCheck) -> Option<Self> {
+        Self::of(address(), 8, None, Some(check)).await
+    }
+
+    async fn of(
+        engine: Option<String>,
+        uids: u32,
+        guest: Option<PathBuf>,
+        host_check: Option<HostCheck>,
+    ) -> Option<Self> {
         let deployment = format!("test-{}", SessionId::new());
         let uids_lock = UidLock::take();
         let first = uids_lock.first;
@@ -147,6 +161,7 @@ impl Bench {
             uids: UidRange { first, count: uids },
             guest,
             kill_grace: Duration::from_secs(2),
+            host_check,
         };
         let sandboxes = match DockerSandbox::connect(config.clone(), Arc::new(SystemClock)).await {
             Ok(sandboxes) => sandboxes,
@@ -156,7 +171,7 @@ impl Bench {
             }
         };
         let images = Images::new(sandboxes.engine().clone());
-        let Some(image) = find_image(&images).await else {
+        let Some(image) = find_image(&images, IMAGE).await else {
             skipped("the engine has no image mayfly/python; `make image` builds it");
             return None;
         };

@@ -2,8 +2,10 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use chrono::DateTime;
 use mayfly_core::{
     digest::Digest,
+    host::{HostFacts, Posture},
     id::{SandboxId, TenantId},
     job::InputFile,
     outcome::{
@@ -109,6 +111,17 @@ pub async fn a_report_with_hostile_text_comes_back_as_it_was(place: Arc<dyn Plac
             runtime: text.clone(),
             engine: text.clone(),
             kernel: text.clone(),
+            host: Some(HostFacts {
+                posture: Posture::Production,
+                runtime_version: Some(text.clone()),
+                containerd: Some(text.clone()),
+                kernel: text.clone(),
+                cgroup_version: 2,
+                lsm: vec![text.clone()],
+                missed: vec![text.clone()],
+                not_checked: vec![text.clone()],
+                checked_at: DateTime::UNIX_EPOCH,
+            }),
             in_force: plan.resolved.limits,
             enforced_digest: Digest::of(b""),
             filter_digest: Digest::of(b""),

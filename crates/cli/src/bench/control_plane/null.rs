@@ -152,6 +152,7 @@ impl Sandbox for Null {
             runtime: request.runtime,
             engine: "none: a bench".to_owned(),
             kernel: "none".to_owned(),
+            host: None,
             in_force: request.limits,
             enforced_digest: digest,
             filter_digest: digest,

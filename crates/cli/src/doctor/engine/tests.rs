@@ -3,9 +3,10 @@ use std::collections::BTreeMap;
 use mayfly_sandbox::engine::EngineDetails;
 
 use super::*;
+use crate::doctor::preflight;
 
 /// A host that misses nothing.
-fn good() -> EngineFacts {
+pub(crate) fn good() -> EngineFacts {
     EngineFacts {
         id: "an engine".to_owned(),
         name: "Docker Engine".to_owned(),
@@ -142,8 +143,7 @@ fn each_lack_has_its_finding_and_the_posture_names_it() {
     ] {
         assert_eq!(statuses(&facts)[id], status, "{id}");
         let findings = check(&facts);
-        let posture = findings.last().unwrap();
-        assert_eq!(posture.id, "posture.floors");
+        let posture = preflight::posture(&facts, &findings);
         assert_eq!(posture.found.contains(id), in_posture, "{id}: {}", posture.found);
         let finding = findings.iter().find(|finding| finding.id == id).unwrap();
         assert!(!finding.means.is_empty(), "{id}");

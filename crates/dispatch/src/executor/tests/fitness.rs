@@ -80,6 +80,29 @@ fn a_test_has_a_slot_while_it_is_made() {
 }
 
 #[test]
+fn a_host_that_is_not_what_it_was_takes_nothing_before_it_has_been_tried_again() {
+    let mut rig = fit(2);
+    rig.run(1, attempt(1), 3);
+    rig.take();
+    rig.say(Input::HostChanged);
+    let wanted = rig.take();
+    assert!(
+        wanted.contains(&Action::SelfTest) && wanted.contains(&Action::StopConsuming),
+        "at once, beside what runs: {wanted:?}"
+    );
+    rig.deliver(2, attempt(2));
+    assert_eq!(rig.take(), vec![Action::Return(Delivery(2))]);
+    rig.say(tested(1, 60_000));
+    rig.confirm_all();
+    assert!(!rig.take().contains(&Action::StartConsuming), "it has failed");
+    rig.say(Input::HostChanged);
+    assert!(rig.take().contains(&Action::SelfTest), "and may be mended");
+    rig.say(tested(0, HOUR));
+    rig.confirm_all();
+    assert!(rig.take().contains(&Action::StartConsuming));
+}
+
+#[test]
 fn a_test_waits_for_an_idle_moment() {
     let mut rig = fit(2);
     go_on_to(&mut rig, HOUR - 1_000);
