@@ -46,6 +46,8 @@ class Image:
     unread: tuple[str, ...]
     finish: Callable[[Tree, str], dict[str, str]]
     """Completes the tree for an architecture; returns labels."""
+    kept: tuple[str, ...] = ()
+    """What is read in this image though it is not in others."""
     left_out: tuple[str, ...] = ()
     """Packages that others depend on and this image does without."""
     accounts: tuple[tuple[str, int, str], ...] = ()
@@ -156,7 +158,7 @@ def assemble(lock: Lock, packages: Path, image: Image) -> Tree:
         controls[package.name] = control(path)
     tree.merge_usr()
     # Some packages have only a link to the licence of their neighbour.
-    tree.remove(UNREAD + image.unread, keep=LICENCES + tree.links_in("usr/share/doc/"))
+    tree.remove(UNREAD + image.unread, keep=LICENCES + image.kept + tree.links_in("usr/share/doc/"))
     tree.remove_commands_without_interpreter()
     tree.add_parents()
     tree.remove_dangling_links()

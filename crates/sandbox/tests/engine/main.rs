@@ -36,4 +36,5 @@ mod output;
 mod pool;
 mod preparation;
 mod redaction;
+mod toolchains;
 mod warm;

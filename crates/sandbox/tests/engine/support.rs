@@ -141,6 +141,18 @@ impl Bench {
         Self::of(engine, uids, guest, None).await
     }
 
+    /// The same with another image of ours, or nothing where the engine does not have that, with what builds it.
+    pub(crate) async fn with_image(name: &str, built_by: &str) -> Option<Self> {
+        let mut bench = Self::set_up().await?;
+        let images = Images::new(bench.sandboxes.engine().clone());
+        let Some(image) = find_image(&images, name).await else {
+            skipped(&format!("the engine has no image {name}; {built_by} builds it"));
+            return None;
+        };
+        bench.image = image;
+        Some(bench)
+    }
+
     /// The same, where its host is judged by this.
     pub(crate) async fn with_check(check: HostCheck) -> Option<Self> {
         Self::of(address(), 8, None, Some(check)).await
