@@ -2,10 +2,10 @@
 
 use std::ffi::CString;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 
 use mayfly_protocol::{
-    Answer, Filesystem, Identity, Kernel, Probe, ProbeResult, ReadyReport, Resource, VERSION,
+    Answer, Filesystem, Identity, Kernel, Probe, ProbeResult, ReadyReport, Resource, VERSION, guarded_paths,
 };
 
 use crate::args::Args;
@@ -53,6 +53,7 @@ pub(crate) fn collect(args: &Args) -> sys::Result<(ReadyReport, Cgroup)> {
             nodename: uname.nodename,
         },
         mounts,
+        present: present(),
         truncated: false,
     };
     report.fit();
@@ -114,6 +115,17 @@ fn tell_probes(mut to_parent: fs::File, scratch: &CString) -> sys::Result<()> {
         tell(serde_json::to_string(&sys::probe(probe, scratch)))?;
     }
     Ok(())
+}
+
+/// A path that can't be looked at counts as one that is there: its mount, or the want of one, then decides.
+fn present() -> Vec<String> {
+    guarded_paths()
+        .filter(|path| {
+            let found = fs::symlink_metadata(path);
+            !found.is_err_and(|error| error.kind() == ErrorKind::NotFound)
+        })
+        .map(str::to_owned)
+        .collect()
 }
 
 fn filesystems(work: &str) -> Vec<Filesystem> {

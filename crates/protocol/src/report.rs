@@ -36,6 +36,9 @@ pub struct ReadyReport {
     /// `/proc/self/mountinfo`.
     #[serde(deserialize_with = "bounded::list::<_, _, MAX_MOUNTS>")]
     pub mounts: Vec<Mount>,
+    /// Those of [`crate::guarded_paths`] that there are in the sandbox, or that could not be shown to be absent.
+    #[serde(deserialize_with = "bounded::list::<_, _, MAX_ITEMS>")]
+    pub present: Vec<String>,
     /// Whether `/` is read-only, from `statvfs(3)`.
     pub root_read_only: Option<bool>,
     /// Sizes of the writable file systems, from `statvfs(3)`; those that exist.
@@ -222,7 +225,7 @@ impl ReadyReport {
     fn cut(&mut self, text_bytes: usize, items: usize) -> bool {
         let mut cut = shorten(&mut self.mounts, items);
         let items = items.min(MAX_ITEMS);
-        cut |= shorten(&mut self.filesystems, MAX_FILESYSTEMS);
+        cut |= shorten(&mut self.present, items) | shorten(&mut self.filesystems, MAX_FILESYSTEMS);
         cut |= shorten(&mut self.guest.groups, items) | shorten(&mut self.job.groups, items);
         for names in self.interfaces.iter_mut().chain(&mut self.devices) {
             cut |= shorten(names, items);
@@ -264,6 +267,7 @@ impl ReadyReport {
             .chain(&mut self.lsm_label)
             .chain(kernel)
             .chain(mounts)
+            .chain(&mut self.present)
             .chain(self.interfaces.iter_mut().chain(&mut self.devices).flatten())
             .chain(self.filesystems.iter_mut().map(|filesystem| &mut filesystem.path))
     }

@@ -111,6 +111,7 @@ pub(crate) fn report() -> ReadyReport {
             options: vec!["rw".to_owned()],
             super_options: vec!["size=65536k".to_owned()],
         }],
+        present: crate::guarded_paths().map(str::to_owned).collect(),
         root_read_only: Some(true),
         filesystems: vec![Filesystem {
             path: "/work".to_owned(),

@@ -1,4 +1,6 @@
-use mayfly_protocol::{Answer, Capabilities, Identity, Ids, MARKER_ERRNO, Mount, Probe, VERSION};
+use mayfly_protocol::{
+    Answer, Capabilities, Identity, Ids, MARKER_ERRNO, Mount, Probe, VERSION, guarded_paths,
+};
 
 use crate::guest;
 use crate::harness::{Guest, STARTED, WORK};
@@ -92,6 +94,17 @@ fn the_work_directory_is_reported_with_its_size_and_inodes() {
         .unwrap();
     assert_eq!((vfs.bytes, vfs.inodes, vfs.free_inodes), (8 << 20, 64, 63));
     assert!(!vfs.read_only);
+}
+
+#[test]
+fn the_paths_that_there_are_to_hide_are_reported() {
+    let guest = guest!();
+    // The kernel is the same, and nothing hides any of them.
+    let there: Vec<_> = guarded_paths()
+        .filter(|path| std::fs::symlink_metadata(path).is_ok())
+        .collect();
+    assert_eq!(guest.report.present, there);
+    assert!(there.len() > 5, "{there:?}");
 }
 
 #[test]

@@ -31,6 +31,7 @@ fn a_report_of_any_size_fits_a_frame_and_says_that_it_was_cut() {
         ..report().mounts[0].clone()
     };
     huge.mounts = vec![mount; 200];
+    huge.present = vec![long.clone(); 1000];
     huge.interfaces = Some(vec![long.clone(); 1000]);
     huge.devices = Some(vec![long.clone(); 1000]);
     huge.guest.groups = vec![1; 65_536];

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use mayfly_core::{limits::Limits, units::ByteSize};
-use mayfly_protocol::Mount;
+use mayfly_protocol::{Mount, guarded_paths};
 
 use super::{
     Findings,
-    report::{Expected, PAGE},
+    report::{Expected, PAGE, check_once},
     tables::{Table, reason},
 };
 use crate::baseline::{
@@ -30,9 +30,11 @@ struct Rule<'a> {
     root: Option<&'a str>,
     /// Options that the file system must have among others.
     super_options: Vec<String>,
+    /// Whether anybody may write to it and remove only what is theirs (mode 1777): the kernel shows any other mode.
+    sticky: bool,
 }
 
-pub(super) fn check(f: &mut Findings, expected: &Expected<'_>, found: &[Mount]) {
+pub(super) fn check(f: &mut Findings, expected: &Expected<'_>, found: &[Mount], present: &[String]) {
     if expected.table() == Table::Gvisor {
         let (what, why) = reason::MOUNT_OPTIONS_GVISOR;
         f.not_enforceable(what, why);
@@ -68,6 +70,42 @@ pub(super) fn check(f: &mut Findings, expected: &Expected<'_>, found: &[Mount]) 
             || "absent".to_owned(),
         );
     }
+    check_present(f, expected.table(), &seen, present);
+}
+
+/// Each path that is to be hidden or read-only, and is there, has a mount over it; of what kind that is, its own rule has said.
+fn check_present(f: &mut Findings, table: Table, mounted: &BTreeSet<&str>, present: &[String]) {
+    check_once(f, "present", present.iter());
+    for path in present {
+        f.expect(
+            guarded_paths().any(|known| known == path),
+            "present",
+            || "paths that are asked about".to_owned(),
+            || path.clone(),
+        );
+    }
+    if table == Table::Gvisor {
+        let (what, why) = reason::HIDDEN_PATHS_GVISOR;
+        f.not_enforceable(what, why);
+        return;
+    }
+    for path in guarded_paths() {
+        let listed = present.iter().any(|found| found == path);
+        let always = ALWAYS_MASKED.contains(&path) || ALWAYS_READ_ONLY.contains(&path);
+        let is_mounted = mounted.contains(path);
+        f.expect(
+            is_mounted || !(listed || always),
+            &format!("mounts[{path}]"),
+            || "present".to_owned(),
+            || "absent".to_owned(),
+        );
+        f.expect(
+            listed || !is_mounted,
+            "present",
+            || format!("{path}, which has a mount"),
+            || "without it".to_owned(),
+        );
+    }
 }
 
 fn required(table: Table) -> Vec<&'static str> {
@@ -83,8 +121,6 @@ fn required(table: Table) -> Vec<&'static str> {
     ];
     if table == Table::HostKernel {
         points.extend(["/dev/pts", "/dev/mqueue", "/sys/fs/cgroup"]);
-        points.extend(ALWAYS_MASKED);
-        points.extend(ALWAYS_READ_ONLY);
     }
     points
 }
@@ -105,7 +141,17 @@ fn host_kernel<'a>(expected: &Expected<'_>, mount: &'a Mount) -> Option<Rule<'a>
             options,
             root,
             super_options,
+            sticky: false,
         })
+    };
+    let sticky = |super_options| {
+        let rule = rule(
+            &["tmpfs"],
+            &["rw", "nosuid", "nodev", "noexec"],
+            Some("/"),
+            super_options,
+        );
+        rule.map(|rule| Rule { sticky: true, ..rule })
     };
     let nothing = Vec::new;
     // runc keeps the options of what it mounts over itself; crun leaves `ro` alone of them, also over the null device. What
@@ -137,18 +183,8 @@ fn host_kernel<'a>(expected: &Expected<'_>, mount: &'a Mount) -> Option<Rule<'a>
             Some("/"),
             nothing(),
         ),
-        "/dev/shm" => rule(
-            &["tmpfs"],
-            &["rw", "nosuid", "nodev", "noexec"],
-            Some("/"),
-            vec![size(limits.shm)],
-        ),
-        "/tmp" => rule(
-            &["tmpfs"],
-            &["rw", "nosuid", "nodev", "noexec"],
-            Some("/"),
-            vec![size(limits.tmp), inodes(limits.tmp)],
-        ),
+        "/dev/shm" => sticky(vec![size(limits.shm)]),
+        "/tmp" => sticky(vec![size(limits.tmp), inodes(limits.tmp)]),
         WORK => rule(
             &["tmpfs"],
             &["rw", "nosuid", "nodev"],
@@ -217,6 +253,7 @@ fn gvisor<'a>(expected: &Expected<'_>, mount: &'a Mount) -> Option<Rule<'a>> {
             options,
             root: Some("/"),
             super_options,
+            sticky: false,
         })
     };
     let nothing = Vec::new;
@@ -290,4 +327,13 @@ fn compare(f: &mut Findings, table: Table, field: &str, rule: &Rule<'_>, found: 
         || missing.join(","),
         || super_options.join(","),
     );
+    let mode = super_options.iter().find(|option| option.starts_with("mode="));
+    if let Some(mode) = mode.filter(|_| rule.sticky) {
+        f.expect(
+            false,
+            &format!("{field}.super_options"),
+            || "mode=1777".to_owned(),
+            || mode.clone(),
+        );
+    }
 }

@@ -61,6 +61,7 @@ pub(crate) fn check(expected: &Expected<'_>, report: &ReadyReport) -> Findings {
         marker,
         probes,
         mounts,
+        present,
         root_read_only,
         filesystems,
         interfaces,
@@ -80,7 +81,7 @@ pub(crate) fn check(expected: &Expected<'_>, report: &ReadyReport) -> Findings {
     identity::check_guest(f, expected, guest);
     identity::check_job(f, expected, job);
     probes::check(f, expected, *marker, probes);
-    mounts::check(f, expected, mounts);
+    mounts::check(f, expected, mounts, present);
     // gVisor says in the mount's options alone that the root is read-only.
     if expected.table() == Table::HostKernel {
         f.equal("root_read_only", &Some(true), root_read_only);
@@ -96,7 +97,7 @@ pub(crate) fn check(expected: &Expected<'_>, report: &ReadyReport) -> Findings {
 }
 
 /// A second entry of one name would hide behind the first.
-fn check_once<T: Ord + Display>(f: &mut Findings, list: &str, names: impl Iterator<Item = T>) {
+pub(super) fn check_once<T: Ord + Display>(f: &mut Findings, list: &str, names: impl Iterator<Item = T>) {
     let mut seen = BTreeSet::new();
     for name in names {
         let field = format!("{list}[{name}]");

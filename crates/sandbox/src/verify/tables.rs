@@ -48,6 +48,10 @@ pub(crate) mod reason {
         "nosuid_nodev_from_inside",
         "gVisor does not show nosuid and nodev of a mount; devices inside are its own",
     );
+    pub(crate) const HIDDEN_PATHS_GVISOR: (&str, &str) = (
+        "hidden_paths",
+        "gVisor hides none of the paths in /proc and /sys and makes none read-only; what is at them is its own kernel's",
+    );
     pub(crate) const INODES_GVISOR: (&str, &str) = (
         "tmpfs_inodes",
         "gVisor does not bound the number of files in /work and /tmp; they count against the memory limit",

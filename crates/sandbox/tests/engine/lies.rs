@@ -341,9 +341,9 @@ async fn an_engine_that_lies_about_the_end_is_contradicted_and_changes_no_outcom
 }
 
 /// What gVisor's kernel says of itself and not of what confines it: its own cgroups and filters, a root that only the
-/// mount's options call read-only, scores for a kill that the host's kernel makes. Each stands on the record as not enforceable
-/// or not seen from inside.
-const UNSEEN_ON_GVISOR: [&str; 16] = [
+/// mount's options call read-only, scores for a kill that the host's kernel makes, paths that it has itself. Each stands on the
+/// record as not enforceable or not seen from inside.
+const UNSEEN_ON_GVISOR: [&str; 17] = [
     "cgroup.cpu_period_us",
     "cgroup.cpu_quota_us",
     "cgroup.memory_bytes",
@@ -358,6 +358,7 @@ const UNSEEN_ON_GVISOR: [&str; 16] = [
     "job.seccomp_filters",
     "job.seccomp_mode",
     "marker.errno",
+    "present",
     "probes[socket_alg].answer.errno",
     "root_read_only",
 ];

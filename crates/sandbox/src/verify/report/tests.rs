@@ -2,11 +2,11 @@ use mayfly_core::limits::LimitRules;
 
 use super::*;
 use crate::{
-    baseline::{
-        ALWAYS_MASKED, ALWAYS_READ_ONLY, MASKED_PATHS, READ_ONLY_PATHS, sample_engine, sample_request,
-    },
+    baseline::{MASKED_PATHS, READ_ONLY_PATHS, sample_engine, sample_request},
     verify::{lies, silence},
 };
+
+mod present;
 
 /// A guest's report on Docker 20.10 with runc 1.1 and cgroup v1, for the default limits.
 const REPORT: &str = include_str!("../fixtures/report.json");
@@ -46,12 +46,7 @@ fn proves_nothing(lie: &lies::Lie) -> bool {
     let place = lie.place.as_str();
     let host_decides =
         |place: &str| place == "mounts[/]" || place == "mounts[/guest]" || place.starts_with("mounts[/etc/");
-    let optional = |point: &str| {
-        point.starts_with("/sys/fs/cgroup/")
-            || point.starts_with("/etc/")
-            || (MASKED_PATHS.contains(&point) && !ALWAYS_MASKED.contains(&point))
-            || (READ_ONLY_PATHS.contains(&point) && !ALWAYS_READ_ONLY.contains(&point))
-    };
+    let optional = |point: &str| point.starts_with("/sys/fs/cgroup/") || point.starts_with("/etc/");
     let of = |prefix: &str| place.strip_prefix(prefix).and_then(|rest| rest.strip_suffix(']'));
     match place {
         // The conversation refuses another version before the report is looked at.
@@ -92,7 +87,7 @@ fn proves_nothing(lie: &lies::Lie) -> bool {
         }
         // Hierarchies of cgroup v1 have the names that the host gave them.
         place if place.starts_with("mounts[/sys/fs/cgroup/") && place.ends_with(".mount_point") => true,
-        // Not each kernel has each path, and not each engine mounts each file.
+        // Not each kernel has each hierarchy, and not each engine mounts each file.
         _ if lie.what.starts_with("without {") => of("mounts[").is_some_and(optional),
         _ => false,
     }
@@ -143,6 +138,23 @@ fn a_report_that_lies_in_any_one_field_is_refused_with_that_field_named() {
         lies.len()
     );
     assert!(caught > 400, "{caught}");
+}
+
+#[test]
+fn a_folder_for_all_in_which_anybody_may_remove_anything_is_refused() {
+    for point in ["/tmp", "/dev/shm"] {
+        let mut report = honest();
+        let mut mounts = report["mounts"].as_array_mut().unwrap().iter_mut();
+        let mount = mounts.find(|mount| mount["mount_point"] == point).unwrap();
+        mount["super_options"]
+            .as_array_mut()
+            .unwrap()
+            .push("mode=777".into());
+        let [mismatch] = &checked("runc", &report).unwrap().mismatches[..] else {
+            panic!("{point}");
+        };
+        assert_eq!(mismatch.field, format!("mounts[{point}].super_options"));
+    }
 }
 
 #[test]
@@ -279,6 +291,7 @@ fn an_honest_report_of_gvisor_is_accepted_and_what_it_does_not_show_is_named() {
         names,
         [
             "cgroup_from_inside",
+            "hidden_paths",
             "lsm",
             "msgqueue_sigpending",
             "no_new_privs_from_inside",
