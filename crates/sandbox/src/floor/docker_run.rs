@@ -154,6 +154,72 @@ mod tests {
         }
     }
 
+    /// A text as a shell reads it.
+    fn word(text: &str) -> String {
+        let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_=./:,+".contains(letter);
+        if text.chars().all(plain) {
+            text.to_owned()
+        } else {
+            format!("'{text}'")
+        }
+    }
+
+    /// What the checklist shows: a sandbox with the usual limits, what differs from one to the next in capitals.
+    fn shown() -> String {
+        let (engine, request) = (sample_engine(), sample_request());
+        let sandbox = create_body(&CreateInputs {
+            request: &request,
+            engine: &engine,
+            deployment: "NAME",
+            expires: 0,
+            uids: UidPair {
+                guest: 20_000,
+                job: 20_001,
+            },
+            guest_volume: "GUEST",
+            filter: "",
+            image_env: &[],
+        });
+        let body = ContainerCreateBody {
+            image: Some("IMAGE".to_owned()),
+            labels: None,
+            ..sandbox
+        };
+        let arguments = arguments(&body, Path::new("config/seccomp.json"));
+        let image = arguments.iter().position(|argument| argument == "IMAGE").unwrap();
+        let words = |arguments: &[String]| arguments.iter().map(|text| word(text)).collect::<Vec<_>>();
+        // The subcommand and what it means for the streams in one line, as the image and what runs in it.
+        let mut lines = vec![format!("docker {}", words(&arguments[..4]).join(" "))];
+        lines.extend(words(&arguments[4..image]));
+        lines.push(words(&arguments[image..]).join(" "));
+        let host = body.host_config.unwrap();
+        let paths = |paths: Option<Vec<String>>| paths.unwrap().join(" ");
+        format!(
+            "```sh\n{}\n```\n\nBeyond that, what `docker run` has no words for:\n\n- hidden (`MaskedPaths`): {}\n- read-only \
+             (`ReadonlyPaths`): {}\n",
+            lines.join(" \\\n    "),
+            paths(host.masked_paths),
+            paths(host.readonly_paths),
+        )
+    }
+
+    /// `MAYFLY_UPDATE=1` puts it there anew.
+    #[test]
+    fn the_checklist_shows_the_flags_of_a_sandbox() {
+        const BEGIN: &str = "<!-- made by crates/sandbox/src/floor/docker_run.rs -->\n";
+        const END: &str = "<!-- end -->\n";
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/security-checklist.md");
+        let page = std::fs::read_to_string(path).unwrap();
+        let (before, rest) = page.split_once(BEGIN).unwrap();
+        let (there, after) = rest.split_once(END).unwrap();
+        let shown = shown();
+        if std::env::var_os("MAYFLY_UPDATE").is_some() {
+            std::fs::write(path, format!("{before}{BEGIN}{shown}{END}{after}")).unwrap();
+        } else {
+            assert!(there == shown, "MAYFLY_UPDATE=1 puts there:\n{shown}");
+        }
+    }
+
     /// Takes the fields away, one after the other: a field whose absence changes no flag is one that the command line
     /// was not told of.
     #[test]
