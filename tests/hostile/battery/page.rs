@@ -6,6 +6,8 @@ use serde_json::Value;
 
 use super::figures::OfRuntime;
 
+mod mutants;
+
 /// Numbers of the battery that no program stands for: where they are tested, or why they are not.
 const ELSEWHERE: &[(&str, &str, &str)] = &[
     (
@@ -143,7 +145,7 @@ pub(crate) fn page(all: &Value) -> String {
         totals(&mut page, of);
     }
     longer(&mut page, all);
-    mutants(&mut page, &all["mutants"]);
+    mutants::add(&mut page, &all["mutants"]);
     page += NOT_STOPPED;
     page += "## The programs\n\n| id | what it does | runc | ends there | runsc | ends there |\n| --- | --- | --- | --- | --- | --- |\n";
     let [runc, runsc] = ["runc", "runsc"].map(|name| runtimes.iter().find(|of| of.runtime == name));
@@ -237,36 +239,6 @@ fn longer(page: &mut String, all: &Value) {
     }
 }
 
-fn mutants(page: &mut String, mutants: &Value) {
-    let Some(all) = mutants.as_array() else { return };
-    let counted: Vec<&Value> = all
-        .iter()
-        .filter(|mutant| mutant["killed_by"].is_array())
-        .collect();
-    let killed = counted
-        .iter()
-        .filter(|mutant| mutant["killed_by"] != Value::Array(Vec::new()))
-        .count();
-    *page += MUTANTS;
-    writeln!(
-        page,
-        "{killed} of {} countable mutants were killed.\n",
-        counted.len()
-    )
-    .expect("a text takes what is written");
-    *page += "| weakened | to | seen by |\n| --- | --- | --- |\n";
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    for mutant in all {
-        let seen = match mutant["killed_by"].as_array() {
-            Some(killers) if killers.is_empty() => "**nothing**".to_owned(),
-            Some(killers) => killers.iter().map(text).collect::<Vec<_>>().join("; "),
-            None => format!("not counted: {}", text(&mutant["not_counted"])),
-        };
-        line(page, &[&text(&mutant["field"]), &text(&mutant["to"]), &seen]);
-    }
-    *page += "\n";
-}
-
 const HEAD: &str = "\
 # The hostile battery
 
@@ -290,16 +262,6 @@ is asked:
 - **the record**, when all is over: each job has one result, one start, one end, and an audit log that says so.
 - **the executor**: descriptors and threads after all programs are no more than after the first few jobs, and memory of its own no
   more than 16 MiB more: what it keeps of the longest outputs, and its database's cache.
-
-";
-
-const MUTANTS: &str = "\
-## A battery that can fail
-
-Each row is a sandbox that is weaker in one field: a proxy in front of the engine puts the weak value into the request that makes
-the container. *inspect* and *guest* are the two read-backs, and what is behind them is the field that they named: no
-program runs then. For programs, the proxy hides the weakness from both: the program runs, and the battery has to
-see it.
 
 ";
 

@@ -23,7 +23,7 @@ async fn images() -> Option<Images> {
 }
 
 /// Writes a docker-archive with one empty layer, and returns the image's id.
-fn archive(path: &Path, tag: &str, config: &serde_json::Value) -> Digest {
+pub(crate) fn archive(path: &Path, tag: &str, config: &serde_json::Value) -> Digest {
     // Two blocks of zeros: a tar file without members.
     let layer = vec![0u8; 1024];
     let config = serde_json::to_vec(&json!({

@@ -1,20 +1,29 @@
 //! A battery that can fail: a sandbox that is weaker in one field, for each field. A proxy puts the weak value into the
-//! request that makes the container; then one of the two read-backs must name the field, and where programs of the hostile battery
+//! request that makes the container; then the read-backs must name that field, and where programs of the hostile battery
 //! would be harmed by it, they must see it too, with both read-backs blinded.
 //!
-//! `make test` takes those that programs see; `MAYFLY_TEST_HOSTILE=all` takes all, and writes what saw them to
-//! `MAYFLY_TEST_HOSTILE_RESULT`.
+//! Where the engine refuses the weak request, or nothing comes up in it, no read-back has seen anything: that is listed by itself
+//! and counts for nothing.
+//!
+//! `make test` takes those that programs see, and each path that is to be hidden; `MAYFLY_TEST_HOSTILE=all` takes all, and writes
+//! what saw them to `MAYFLY_TEST_HOSTILE_RESULT`.
 
 use std::sync::{Arc, Mutex};
 
 use mayfly_core::outcome::MismatchSource;
-use mayfly_sandbox::seam::{NoLiveOutput, PrepareError, Run, Sandbox};
+use mayfly_protocol::ReadyReport;
+use mayfly_sandbox::{
+    error::chain,
+    images::Images,
+    seam::{NoLiveOutput, PrepareError, Run, Sandbox},
+};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::{
+    images::archive,
     lies::{carry_over, liar},
-    mutants::list::{ALL, Danger, Mutant, NOT_COUNTED},
+    mutants::list::{Mutant, NOT_COUNTED},
     proxy::{Change, Lie, Proxy, Seen},
     result,
     support::{Bench, matcher, on_gvisor, settled, skipped, text},
@@ -31,16 +40,29 @@ async fn a_sandbox_that_is_weaker_in_one_field_is_seen() {
     let Some((bench, proxy, honest)) = liar().await else {
         return;
     };
+    let report: ReadyReport = serde_json::from_value(honest.ready.clone()).unwrap();
+    let all = list::all(&report.present, &another_image(&bench).await);
+    assert_eq!(
+        fields_without_a_mutant(&honest.create, &all),
+        Vec::<String>::new()
+    );
     let whole = result::is_whole();
     let (mut found, mut alive) = (Vec::new(), Vec::new());
-    for mutant in ALL.iter().filter(|mutant| whole || !mutant.programs.is_empty()) {
-        let killers = killers(&bench, &proxy, &honest, mutant).await;
-        eprintln!("{} → {}: {}", mutant.field, mutant.to, killers.join("; "));
-        let by_programs = killers.iter().filter(|killer| killer.starts_with("H-")).count();
-        if killers.is_empty() || by_programs < mutant.programs.len() {
-            alive.push(format!("{} → {}: {killers:?}", mutant.field, mutant.to));
+    for mutant in all.iter().filter(|mutant| whole || mutant.always) {
+        let Sighting {
+            killed_by,
+            impossible,
+            unseen,
+        } = see(&bench, &proxy, &honest, mutant).await;
+        let (field, to) = (mutant.field, &mutant.to);
+        eprintln!(
+            "{field} → {to}: {}",
+            [&killed_by[..], &impossible].concat().join("; ")
+        );
+        if !unseen.is_empty() {
+            alive.push(format!("{field} → {to}: {}", unseen.join("; ")));
         }
-        found.push(json!({"field": mutant.field, "to": mutant.to, "killed_by": killers}));
+        found.push(json!({"field": field, "to": to, "killed_by": killed_by, "impossible": impossible}));
     }
     for (field, to, why) in NOT_COUNTED {
         found.push(json!({"field": field, "to": to, "not_counted": why}));
@@ -52,71 +74,152 @@ async fn a_sandbox_that_is_weaker_in_one_field_is_seen() {
     bench.assert_nothing_is_left().await;
 }
 
-/// What sees it: fields that a read-back names, and programs that are answered something else.
-async fn killers(bench: &Bench, proxy: &Proxy, honest: &Seen, mutant: &Mutant) -> Vec<String> {
-    let mut killers = read_back(bench, proxy, weak(mutant, None, false), MismatchSource::Inspect).await;
-    if mutant.danger == Danger::Never {
-        return killers;
-    }
-    killers.extend(read_back(bench, proxy, weak(mutant, None, true), MismatchSource::Guest).await);
-    for id in mutant.programs {
-        proxy.tell(weak(mutant, Some(honest.clone()), true));
-        let program = table::all()
-            .into_iter()
-            .find(|program| program.id == *id)
-            .expect("a program of the table");
-        let job = bench.python(&program.text());
-        let sandbox = bench
-            .sandboxes
-            .prepare(bench.request(&job))
-            .await
-            .unwrap_or_else(|error| panic!("{}: both read-backs are blinded: {error:?}", mutant.field));
-        let run = Run {
-            matcher: matcher(&job),
-            job: Arc::new(job),
-            stop: watch::channel(None).1,
-            live: Arc::new(NoLiveOutput),
-        };
-        let report = settled(sandbox.run(run).await).await;
-        let Text::Is(expected) = program.out(Runtime::Runc) else {
-            panic!("{id} says nothing that could differ");
-        };
-        let said = text(&report.stdout);
-        if said.as_bytes() != expected {
-            let differs = said
-                .lines()
-                .find(|line| !String::from_utf8_lossy(expected).contains(line));
-            killers.push(format!("{id} (`{}`)", differs.unwrap_or("less")));
-        }
-    }
-    killers
+/// An image with nothing in it, by its digest.
+async fn another_image(bench: &Bench) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("image.tar");
+    let id = archive(&file, "mayfly-test/another:1", &json!({}));
+    let images = Images::new(bench.sandboxes.engine().clone());
+    images.load(&file).await.unwrap();
+    id.to_string()
 }
 
-/// The fields that this read-back names; none where the sandbox was taken for what it should be.
-async fn read_back(bench: &Bench, proxy: &Proxy, lie: Lie, source: MismatchSource) -> Vec<String> {
+/// Fields that we ask for and that no mutant weakens.
+fn fields_without_a_mutant(create: &Value, all: &[Mutant]) -> Vec<String> {
+    let names = |value: &Value| -> Vec<String> { value.as_object().unwrap().keys().cloned().collect() };
+    let mut fields = [names(create), names(&create["HostConfig"])].concat();
+    fields.retain(|name| {
+        let weakened = all
+            .iter()
+            .any(|mutant| mutant.field.split(' ').next() == Some(name));
+        let not_counted = NOT_COUNTED.iter().any(|(field, ..)| field == name);
+        name != "HostConfig" && !weakened && !not_counted
+    });
+    fields
+}
+
+/// What became of one mutant.
+#[derive(Default)]
+struct Sighting {
+    /// Fields that a read-back named, and programs that were answered something else.
+    killed_by: Vec<String>,
+    /// By whom nothing could be seen, since the sandbox could not be made, and why.
+    impossible: Vec<String>,
+    /// Who should have seen it and has not.
+    unseen: Vec<String>,
+}
+
+async fn see(bench: &Bench, proxy: &Proxy, honest: &Seen, mutant: &Mutant) -> Sighting {
+    let mut sighting = Sighting::default();
+    let inspected = read_back(bench, proxy, weak(mutant, None, false)).await;
+    let is_named = |field: &str| mutant.is_named_by_inspect(field);
+    sighting.note("inspect", inspected, MismatchSource::Inspect, &is_named, true);
+    if let Some(inside) = &mutant.inside {
+        let reported = read_back(bench, proxy, weak(mutant, None, true)).await;
+        let is_named = |field: &str| mutant.is_named_inside(field);
+        sighting.note(
+            "guest",
+            reported,
+            MismatchSource::Guest,
+            &is_named,
+            !inside.is_empty(),
+        );
+    }
+    for id in mutant.programs {
+        match wrong_answer(bench, proxy, honest, mutant, id).await {
+            Some(line) => sighting.killed_by.push(format!("{id} (`{line}`)")),
+            None => sighting
+                .unseen
+                .push(format!("{id} is answered as in an honest one")),
+        }
+    }
+    sighting
+}
+
+impl Sighting {
+    /// Notes what a read-back has said. Fields that it names beside the weak one are no sighting.
+    fn note(
+        &mut self,
+        by: &str,
+        said: Result<Vec<(MismatchSource, String)>, String>,
+        source: MismatchSource,
+        is_named: &dyn Fn(&str) -> bool,
+        has_to: bool,
+    ) {
+        let said = match said {
+            Ok(said) => said,
+            Err(why) => return self.impossible.push(format!("{by}: {why}")),
+        };
+        let named: Vec<_> = said
+            .iter()
+            .filter(|(found, field)| *found == source && is_named(field))
+            .map(|(_, field)| format!("{by} `{field}`"))
+            .take(2)
+            .collect();
+        if named.is_empty() && (has_to || !said.is_empty()) {
+            self.unseen.push(format!("{by} names {said:?}"));
+        }
+        self.killed_by.extend(named);
+    }
+}
+
+/// What a program of the battery prints in the weak sandbox and not in an honest one.
+async fn wrong_answer(
+    bench: &Bench,
+    proxy: &Proxy,
+    honest: &Seen,
+    mutant: &Mutant,
+    id: &str,
+) -> Option<String> {
+    proxy.tell(weak(mutant, Some(honest.clone()), true));
+    let program = table::all()
+        .into_iter()
+        .find(|program| program.id == id)
+        .expect("a program of the table");
+    let job = bench.python(&program.text());
+    let sandbox = bench
+        .sandboxes
+        .prepare(bench.request(&job))
+        .await
+        .unwrap_or_else(|error| panic!("{}: both read-backs are blinded: {error:?}", mutant.field));
+    let run = Run {
+        matcher: matcher(&job),
+        job: Arc::new(job),
+        stop: watch::channel(None).1,
+        live: Arc::new(NoLiveOutput),
+    };
+    let report = settled(sandbox.run(run).await).await;
+    let Text::Is(expected) = program.out(Runtime::Runc) else {
+        panic!("{id} says nothing that could differ");
+    };
+    let said = text(&report.stdout);
+    if said.as_bytes() == expected {
+        return None;
+    }
+    let expected = String::from_utf8_lossy(expected);
+    let differs = said.lines().find(|line| !expected.contains(line));
+    Some(differs.unwrap_or("less").to_owned())
+}
+
+/// All fields that either read-back names; none where the sandbox was taken for what it should be.
+///
+/// # Errors
+/// Why it could not be made at all.
+async fn read_back(bench: &Bench, proxy: &Proxy, lie: Lie) -> Result<Vec<(MismatchSource, String)>, String> {
     proxy.tell(lie);
     let job = bench.python("raise SystemExit('this must not run')");
     let prepared = bench.sandboxes.prepare(bench.request(&job)).await;
     assert_eq!(proxy.frames_to_guests(), Vec::<&str>::new());
-    let by = match source {
-        MismatchSource::Inspect => "inspect",
-        MismatchSource::Guest => "guest",
-    };
     match prepared {
         Ok(sandbox) => {
             sandbox.discard().await;
-            Vec::new()
+            Ok(Vec::new())
         }
-        Err(PrepareError::Mismatch(mismatches)) => {
-            let named = mismatches
-                .into_iter()
-                .filter(|mismatch| mismatch.source == source);
-            named
-                .map(|mismatch| format!("{by} `{}`", mismatch.field))
-                .take(2)
-                .collect()
-        }
-        Err(error) => vec![format!("{by}: not made at all ({error})")],
+        Err(PrepareError::Mismatch(mismatches)) => Ok(mismatches
+            .into_iter()
+            .map(|mismatch| (mismatch.source, mismatch.field))
+            .collect()),
+        Err(error) => Err(chain(&error)),
     }
 }
 
@@ -124,7 +227,7 @@ async fn read_back(bench: &Bench, proxy: &Proxy, lie: Lie, source: MismatchSourc
 /// guest says that it is in one like that.
 fn weak(mutant: &Mutant, honest: Option<Seen>, hidden: bool) -> Lie {
     let requests = Arc::new(Mutex::new((Value::Null, Value::Null)));
-    let (told, change) = (Arc::clone(&requests), mutant.change);
+    let (told, change) = (Arc::clone(&requests), Arc::clone(&mutant.change));
     let create: Change = Arc::new(move |create: &mut Value| {
         let asked = create.clone();
         change(create);
@@ -144,6 +247,9 @@ fn weak(mutant: &Mutant, honest: Option<Seen>, hidden: bool) -> Lie {
             config
         };
         carry_over(&config(&made), &config(&asked), &mut inspect["Config"]);
+        if made["HostConfig"]["NetworkMode"] != asked["HostConfig"]["NetworkMode"] {
+            inspect["NetworkSettings"]["Networks"] = json!({"none": {}});
+        }
         if made["HostConfig"]["Binds"].is_array() {
             inspect["Mounts"]
                 .as_array_mut()
