@@ -18,7 +18,10 @@ pub(crate) fn record(part: &str, found: &impl Serialize) {
     };
     let before = fs::read(&path).unwrap_or_default();
     let mut all: Value = serde_json::from_slice(&before).unwrap_or_else(|_| json!({}));
-    all["machine"] = machine();
+    let machine = machine();
+    // A run of some parts leaves the others as they were, which then are of another commit.
+    all["made"][part] = json!({"at": machine["at"], "commit": machine["commit"]});
+    all["machine"] = machine;
     all[part] = serde_json::to_value(found).expect("figures are JSON");
     let text = serde_json::to_string_pretty(&all).expect("figures are JSON");
     fs::write(path, text + "\n").expect("the result file");

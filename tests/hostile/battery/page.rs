@@ -230,11 +230,18 @@ fn totals(page: &mut String, of: &OfRuntime) {
     .expect("a text takes what is written");
 }
 
-/// What the long runs found, each a sentence of its own.
+/// What the long runs found, each a sentence of its own, and when that was, where it was not with the rest.
 fn longer(page: &mut String, all: &Value) {
     for name in ["instant", "flood"] {
         if let Some(found) = all[name]["found"].as_str() {
-            writeln!(page, "{found}\n").expect("a text takes what is written");
+            let made = &all["made"][name];
+            let earlier = match (made["at"].as_str(), made["commit"].as_str()) {
+                (Some(at), Some(commit)) if all["machine"]["commit"] != commit => {
+                    format!(" Measured {at}, commit {commit}.")
+                }
+                _ => String::new(),
+            };
+            writeln!(page, "{found}{earlier}\n").expect("a text takes what is written");
         }
     }
 }
