@@ -519,7 +519,7 @@ end()
 #: says names of ours: []
 #: says ids of containers: False
 #: says host name: sandbox
-#: says environment: ['HOME', 'HOSTNAME', 'LANG', 'LOGNAME', 'PATH', 'TMPDIR', 'USER']
+#: says environment: ['ASAN_OPTIONS', 'HOME', 'HOSTNAME', 'LANG', 'LOGNAME', 'PATH', 'TMPDIR', 'USER']
 #: says hardware: []
 import json, re
 text = '\n'.join([json.dumps(dict(os.environ)), platform.node(), ' '.join(open('/proc/self/cmdline').read().split('\0'))])
