@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use chrono::DateTime;
+use chrono::{DateTime, Utc};
 use mayfly_core::{
     digest::Digest,
     host::{HostFacts, Posture},
@@ -209,10 +209,7 @@ pub async fn the_largest_numbers_come_back(place: Arc<dyn Place>) {
         cpu_throttled_us: Some(u64::MAX),
         wall_us: u64::MAX,
     });
-    (sent.started_at, sent.ended_at) = (
-        Some(chrono::DateTime::<chrono::Utc>::MIN_UTC),
-        chrono::DateTime::<chrono::Utc>::MAX_UTC,
-    );
+    (sent.started_at, sent.ended_at) = (Some(DateTime::<Utc>::MIN_UTC), DateTime::<Utc>::MAX_UTC);
     bench.send(&client.finish(message.attempt, sent.clone())).await;
     assert_eq!(bench.job(message.job).await.report(), Some(&sent));
 }
