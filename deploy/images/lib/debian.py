@@ -25,6 +25,8 @@ APT_HELPER = Path("/usr/lib/apt/apt-helper")
 # Packages that are only there to install others. The resolver is told that
 # they are present, so neither they nor what they need (perl) enter an image.
 INSTALL_TIME_ONLY = ("debconf", "dpkg", "install-info", "perl-base")
+# Where packages of an architecture have their libraries.
+LIBRARIES = {"amd64": "usr/lib/x86_64-linux-gnu", "arm64": "usr/lib/aarch64-linux-gnu"}
 
 
 class BuildError(Exception):
