@@ -13,7 +13,11 @@ use serde_json::{Value, json};
 use crate::support::{Fleet, SOON, wait_for};
 
 /// An executor that takes messages and can read none of them.
-pub(crate) struct Unable(Box<dyn ExecutorLink>);
+pub(crate) struct Unable {
+    queue: RabbitQueue,
+    id: ExecutorId,
+    link: Box<dyn ExecutorLink>,
+}
 
 impl Unable {
     pub(crate) async fn join(fleet: &Fleet) -> Self {
@@ -21,24 +25,33 @@ impl Unable {
         let id: ExecutorId = settings["MAYFLY_EXECUTOR__ID"].parse().expect("it is an id");
         let config = RabbitConfig::new(settings["MAYFLY_BROKER__URL"].clone());
         let queue = RabbitQueue::connect(config).expect("it is an address");
+        let link = Self::consume(&queue, id).await;
+        Self { queue, id, link }
+    }
+
+    async fn consume(queue: &RabbitQueue, id: ExecutorId) -> Box<dyn ExecutorLink> {
         let one = NonZeroU16::new(1).expect("one is not zero");
         let link = queue
             .join("default", id, one)
             .await
             .expect("the broker lets it in");
         link.set_consuming(true).await.expect("the queue is there");
-        Self(link)
+        link
     }
 
     async fn delivery(&mut self) -> (DeliveryTag, Box<DispatchMessage>) {
         tokio::time::timeout(SOON, async {
             loop {
-                match self.0.next().await {
+                match self.link.next().await {
                     LinkEvent::Delivery(delivery) => {
                         return (delivery.tag, delivery.message.expect("servers write messages"));
                     }
                     LinkEvent::Reply(_) | LinkEvent::Control(_) => {}
-                    over @ (LinkEvent::Cancelled | LinkEvent::Disconnected { .. }) => panic!("{over:?}"),
+                    // An executor comes back whenever the broker has sent it away, and what it held is delivered again.
+                    over @ (LinkEvent::Cancelled | LinkEvent::Disconnected { .. }) => {
+                        eprintln!("{over:?}: joins again");
+                        self.link = Self::consume(&self.queue, self.id).await;
+                    }
                 }
             }
         })
@@ -49,7 +62,7 @@ impl Unable {
     /// Takes a message, says that nobody will ever read it, and returns which publication it was.
     pub(crate) async fn reject(&mut self) -> u32 {
         let (tag, message) = self.delivery().await;
-        self.0
+        self.link
             .dead_letter(tag)
             .await
             .expect("the delivery is outstanding");
@@ -109,7 +122,7 @@ async fn a_poison_jobs_letters_are_listed_and_replayed_by_any_server() {
     assert_eq!(answers, [204, 404]);
     // The one that is held and the one of the replay are the same attempt, and either may start it.
     unable
-        .0
+        .link
         .hand_back(third)
         .await
         .expect("the delivery is outstanding");

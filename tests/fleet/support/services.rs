@@ -215,8 +215,23 @@ fn assert_ok(output: &Output) {
     );
 }
 
+impl Services {
+    /// What the broker logged last.
+    fn last_words(&self) -> String {
+        let text = std::fs::read_to_string(self.dir.join("rabbitmq.log")).unwrap_or_default();
+        let last: Vec<&str> = text.lines().rev().take(60).collect();
+        last.join("\n")
+    }
+}
+
 impl Drop for Services {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!(
+                "--- last words of the broker, newest first\n{}",
+                self.last_words()
+            );
+        }
         let stopped = Command::new(script("services"))
             .arg("stop")
             .arg(&self.dir)

@@ -401,6 +401,7 @@ impl Mover {
         if self.asked.is_cancelled() {
             return;
         }
+        tracing::warn!("the broker has ended the consumer of jobs; it is begun anew");
         self.inbox.cancel(self.life);
         bounded(CALL_LIMIT, self.channel.close(200, "OK".into()))
             .await
