@@ -1,6 +1,6 @@
 # Thin: each target is a script in scripts/, which says what it does and what is missing.
 
-.PHONY: help demo test test-long test-hostile kills lint bench image images services clean
+.PHONY: help demo test test-long test-hostile test-python kills lint bench image images services clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
@@ -16,6 +16,9 @@ test-long: ## the same with the long tests and many more random cases
 
 test-hostile: ## the hostile battery on runc and gVisor, as a table in docs/hostile-battery.md
 	@scripts/hostile
+
+test-python: ## the Python client, on a server of its own and the real engine
+	@scripts/test-python-client
 
 kills: ## a fleet of real processes under kills, 2,000 jobs, as figures
 	@scripts/fleet-under-kills

@@ -1,0 +1,104 @@
+"""A client of mayfly, which runs untrusted code as jobs in containers.
+
+    import mayfly
+
+    with mayfly.Mayfly() as client:
+        job = client.run("print(6 * 7)")
+        print(job.stdout)
+
+Start with `Mayfly`, or with `AsyncMayfly` on asyncio. A job is a `JobSpec`; what came of it is a `Job`. `docker_run` is for
+programs that call `docker run` so far.
+"""
+
+from ._asyncio import AsyncMayfly
+from ._blocking import Mayfly
+from ._version import VERSION
+from .docker import DockerRun, OutputTruncated, docker_argv, docker_run
+from .errors import (
+    AnswerTooLarge,
+    ApiError,
+    BadRequest,
+    BatchTimeout,
+    Conflict,
+    ConnectionLost,
+    Fault,
+    Forbidden,
+    IdempotencyConflict,
+    ImageNotPinned,
+    Invalid,
+    JobFailed,
+    MayflyError,
+    NoAnswer,
+    NoSuchRoute,
+    NotFound,
+    Problem,
+    QuotaExceeded,
+    RateLimited,
+    ServerError,
+    TooLarge,
+    TransportError,
+    Unauthorized,
+    Unavailable,
+    UnexpectedAnswer,
+    Unreachable,
+    UsageError,
+    WaitTimeout,
+)
+from .events import EndEvent, Event, GapEvent, OutputEvent, StateEvent
+from .job import Batch, BatchJob, Job, JobLine, Output, OutputPart, Submitted, Usage
+from .spec import File, JobSpec, Limits, Retry
+
+__all__ = [
+    "VERSION",
+    "AnswerTooLarge",
+    "ApiError",
+    "AsyncMayfly",
+    "BadRequest",
+    "Batch",
+    "BatchJob",
+    "BatchTimeout",
+    "Conflict",
+    "ConnectionLost",
+    "DockerRun",
+    "EndEvent",
+    "Event",
+    "Fault",
+    "File",
+    "Forbidden",
+    "GapEvent",
+    "IdempotencyConflict",
+    "ImageNotPinned",
+    "Invalid",
+    "Job",
+    "JobFailed",
+    "JobLine",
+    "JobSpec",
+    "Limits",
+    "Mayfly",
+    "MayflyError",
+    "NoAnswer",
+    "NoSuchRoute",
+    "NotFound",
+    "Output",
+    "OutputEvent",
+    "OutputPart",
+    "OutputTruncated",
+    "Problem",
+    "QuotaExceeded",
+    "RateLimited",
+    "Retry",
+    "ServerError",
+    "StateEvent",
+    "Submitted",
+    "TooLarge",
+    "TransportError",
+    "Unauthorized",
+    "Unavailable",
+    "UnexpectedAnswer",
+    "Unreachable",
+    "Usage",
+    "UsageError",
+    "WaitTimeout",
+    "docker_argv",
+    "docker_run",
+]
