@@ -69,11 +69,10 @@ def test_ends_are_those_of_docker_run(client: Mayfly) -> None:
     assert ends(["true"]) == 0
     assert ends(["sh", "-c", "kill -TERM $$"]) == 128 + 15
     assert ends(["no-such-program"]) == 126
-    assert ends(["python3", "-c", "bytearray(10**9)"], memory="64m") in (1, 137)
     assert ends(["python3", "-c", "b = bytearray(10**9)\nfor i in range(0, 10**9, 4096): b[i] = 1"], memory="64m") == 137
     with pytest.raises(subprocess.TimeoutExpired) as expired:
-        ends(["sh", "-c", "echo here; sleep 60"], timeout=0.5)
-    assert (expired.value.timeout, expired.value.output) == (0.5, b"here\n")
+        ends(["sh", "-c", "echo here; sleep 60"], timeout=2.0)
+    assert (expired.value.timeout, expired.value.output) == (2.0, b"here\n")
     with pytest.raises(subprocess.CalledProcessError):
         ends(["false"], check=True)
 

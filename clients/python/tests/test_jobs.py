@@ -172,8 +172,7 @@ def test_jobs_are_listed_across_pages(client: Mayfly) -> None:
     assert [job.id for job in listed] == ids[::-1]
     assert all(job.ok and job.is_over for job in listed)
     assert len(list(client.list_jobs(label=("mark", mark), state="failed"))) == 0
-    found = client.list_jobs(label=("mark", mark), image="python", submitted_from=begun)
-    assert next(iter(found)).id == ids[-1]
+    assert next(iter(client.list_jobs(label=("mark", mark), image="python", submitted_from=begun))).id == ids[-1]
     assert list(client.list_jobs(label=("mark", mark), submitted_before=begun)) == []
 
 

@@ -137,7 +137,6 @@ def _is_this_host(host: str) -> bool:
     if host == "localhost":
         return True
     try:
-        address = ipaddress.ip_address(host)
+        return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-    return address.is_loopback and getattr(address, "ipv4_mapped", None) is None

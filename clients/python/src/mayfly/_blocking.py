@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -109,7 +109,7 @@ class Mayfly:
         """Asks for a job's end."""
         return run_now(self._client.cancel(job))
 
-    def stream(self, job: str | HasId) -> Iterator[Event]:
+    def stream(self, job: str | HasId) -> Generator[Event, None, None]:
         """Everything that happens to a job as it happens, from its beginning to its `EndEvent`.
 
         A lost connection is opened again behind the newest event.
@@ -131,7 +131,7 @@ class Mayfly:
         submitted_from: datetime | None = None,
         submitted_before: datetime | None = None,
         page: int = 100,
-    ) -> Iterator[JobLine]:
+    ) -> Generator[JobLine, None, None]:
         """Jobs, newest first: those that fit everything that is named. They are fetched in pages of so many, 1 to 1,000."""
         return iterate_now(
             self._client.list_jobs(
@@ -176,10 +176,10 @@ class Mayfly:
         """A batch, once it is complete and all of its jobs are over. Raises BatchTimeout after so many seconds."""
         return run_now(self._client.wait_batch(batch, timeout))
 
-    def list_batches(self, *, page: int = 100) -> Iterator[Batch]:
+    def list_batches(self, *, page: int = 100) -> Generator[Batch, None, None]:
         """Batches, newest first."""
         return iterate_now(self._client.list_batches(page=page))
 
-    def list_batch_jobs(self, batch: str | HasId, *, page: int = 100) -> Iterator[BatchJob]:
+    def list_batch_jobs(self, batch: str | HasId, *, page: int = 100) -> Generator[BatchJob, None, None]:
         """Jobs of a batch, by their places."""
         return iterate_now(self._client.list_batch_jobs(batch, page=page))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Generator, Iterator
 from typing import Protocol, TypeVar
 
 import httpx
@@ -147,7 +147,7 @@ def run_now(awaitable: Awaitable[T]) -> T:
     raise AssertionError("a coroutine on a blocking wire has suspended")
 
 
-def iterate_now(items: AsyncGenerator[T, None]) -> Iterator[T]:
+def iterate_now(items: AsyncGenerator[T, None]) -> Generator[T, None, None]:
     """The same for what yields."""
     try:
         while True:
