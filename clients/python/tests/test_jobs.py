@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -243,3 +245,23 @@ def test_server_and_key_come_from_the_environment(
     monkeypatch.setenv("MAYFLY_CLIENT__SERVER", server.url + "/")
     monkeypatch.setenv("MAYFLY_CLIENT__KEY_FILE", os.fspath(tmp_path / "key"))
     assert connect().run("print(1)").ok
+
+
+def test_threads_share_a_client(server: Server) -> None:
+    with Mayfly(server.url, server.key, connections=2) as client, ThreadPoolExecutor(4) as threads:
+        jobs = list(threads.map(lambda number: client.run(f"print({number})", check=True), range(4)))
+    assert [job.stdout.text for job in jobs] == ["0\n", "1\n", "2\n", "3\n"]
+
+
+def test_a_client_that_blocks_works_below_an_event_loop_too(server: Server) -> None:
+    """As in a notebook, whose cells run in one."""
+
+    async def cell() -> tuple[str, list[str]]:
+        with Mayfly(server.url, server.key) as client:
+            job = client.run("print(1)", check=True)
+            events = [type(event).__name__ for event in client.stream(job)]
+            assert next(client.list_jobs()).id
+            return job.stdout.text, events
+
+    text, events = asyncio.run(cell())
+    assert text == "1\n" and events[-1] == "EndEvent"

@@ -49,7 +49,8 @@ def test_output_is_whole_across_cut_connections(connect: Connect, server: Server
     expected = b"".join(b"%d\n" % number for number in range(20000))
     # Each of the first connections is cut after so many bytes of its answer: in the middle of an event, mostly.
     with Proxy(server.url, [10_000, 20_011, 30_301, 40_000, 50_000]) as proxy:
-        client = connect(server=proxy.url, key=server.key)
+        # It is for an absence, and not for all of them together: the waits of five would be longer.
+        client = connect(server=proxy.url, key=server.key, patience=1.0)
         job = connect(server=server.url, key=server.key).run(source, check=True)
         seen, gaps = b"", 0
         for event in client.stream(job):

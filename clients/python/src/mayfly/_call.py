@@ -208,7 +208,7 @@ class Caller:
         if isinstance(error, httpx.TimeoutException):
             return self._silent(doing, silence)
         if isinstance(error, httpx.TransportError):
-            words = f"the connection to {self.server} was lost before the end of the answer"
+            words = f"the connection to {self.server} was lost before the end of the answer ({type(error).__name__})"
             return errors.ConnectionLost(doing, self.server, words)
         return errors.UnexpectedAnswer(doing, self.server, f"the answer of {self.server} can't be read")
 

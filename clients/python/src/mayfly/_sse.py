@@ -73,8 +73,6 @@ class Parser:
         elif field == "data":
             self._data.append(value)
             self._size += len(value) + 1
-            if self._size > MAX_EVENT:
-                raise ValueError(f"an event is larger than {MAX_EVENT} bytes")
         elif field == "id" and len(value) <= MAX_ID and "\0" not in value:
             self._id = value
         # Anything else is a comment, whose field is empty, or a field that nobody knows.

@@ -10,7 +10,7 @@ import asyncio
 import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Generator, Iterator
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import httpx
 
@@ -99,30 +99,23 @@ class AsyncioWire:
 
 def blocking(address: Address, connections: int, transport: httpx.BaseTransport | None) -> BlockingWire:
     """A wire that waits with the thread."""
-    return BlockingWire(
-        httpx.Client(
-            transport=transport,
-            verify=_trust(address),
-            # A proxy would get the key in clear.
-            trust_env=not address.is_plain,
-            limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
-            # A key goes where it was meant to go, and nowhere else.
-            follow_redirects=False,
-        )
-    )
+    return BlockingWire(httpx.Client(transport=transport, **_options(address, connections)))
 
 
 def asyncio_wire(address: Address, connections: int, transport: httpx.AsyncBaseTransport | None) -> AsyncioWire:
     """A wire that waits with asyncio."""
-    return AsyncioWire(
-        httpx.AsyncClient(
-            transport=transport,
-            verify=_trust(address),
-            trust_env=not address.is_plain,
-            limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
-            follow_redirects=False,
-        )
-    )
+    return AsyncioWire(httpx.AsyncClient(transport=transport, **_options(address, connections)))
+
+
+def _options(address: Address, connections: int) -> dict[str, Any]:
+    return {
+        "verify": _trust(address),
+        # A proxy would get the key in clear.
+        "trust_env": not address.is_plain,
+        "limits": httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
+        # A key goes where it was meant to go, and nowhere else.
+        "follow_redirects": False,
+    }
 
 
 def _trust(address: Address) -> ssl.SSLContext | bool:
