@@ -184,6 +184,33 @@ def test_the_servers_no_is_a_class_of_its_own_with_every_fault(client: Mayfly, c
     assert "hunter2" not in str(unknown.value)
 
 
+def test_what_a_keys_role_may_not_is_said(client: Mayfly, connect: Connect, server: Server) -> None:
+    job = client.run("print(1)")
+    headers = {"authorization": f"Bearer {server.key}"}
+    with httpx.Client(base_url=server.url, headers=headers, trust_env=False) as admin:
+        tenant = admin.get("/v1/whoami").json()["tenant"]
+        made = admin.post("/v1/keys", json={"name": "auditor", "role": "auditor", "tenant": tenant}).raise_for_status().json()
+    auditor = connect(server=server.url, key=made["secret"])
+    with pytest.raises(mayfly.Forbidden, match="another role is needed"):
+        auditor.submit("print(1)")
+    seen = auditor.get(job)
+    assert seen.ok and seen.stdout.content == b"" and seen.stdout.sha256 is None
+
+
+def test_a_body_that_is_too_large_is_not_sent(connect: Connect) -> None:
+    answers = Answers(httpx.Response(202, json=SUBMITTED))
+    with pytest.raises(mayfly.UsageError, match=r"could not submit the job: \d{8} bytes of JSON; a request has at most 25165824"):
+        answers.client(connect).submit("#" * (24 << 20))
+    assert not answers.requests
+
+
+def test_a_refusal_that_is_lost_with_a_large_body_is_guessed_at(connect: Connect, server: Server) -> None:
+    """The server answers a wrong key at once. Whether that is still heard while the body is sent is up to the two hosts."""
+    client = connect(server=server.url, key=KEY, patience=0.0)
+    with pytest.raises((mayfly.Unauthorized, mayfly.ConnectionLost), match="does not know"):
+        client.submit("#" * (4 << 20))
+
+
 def test_a_server_in_trouble_is_named_with_the_request(connect: Connect) -> None:
     answers = Answers(problem(500, "internal"))
     with pytest.raises(mayfly.ServerError, match=r"Title of internal \(request r-1\)"):

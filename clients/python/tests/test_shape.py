@@ -14,6 +14,7 @@ from conftest import REPOSITORY
 import mayfly
 from mayfly import errors, job, spec
 from mayfly._address import settle
+from mayfly._asyncio import _requests
 
 SCHEMAS: dict[str, Any] = json.loads((REPOSITORY / "docs/openapi.json").read_text())["components"]["schemas"]
 
@@ -64,6 +65,14 @@ def test_everything_of_the_package_is_exported_once() -> None:
     assert all(hasattr(mayfly, name) for name in mayfly.__all__)
     public = {name for name, thing in vars(errors).items() if inspect.isclass(thing) and thing.__module__ == "mayfly.errors"}
     assert public <= set(mayfly.__all__)
+
+
+def test_items_that_are_too_much_for_one_request_go_in_several() -> None:
+    large, small = spec.JobSpec(source="#" * (9 << 20)), spec.JobSpec(source="pass")
+    requests = list(_requests({"a": large, "b": small, "c": large, "d": small}))
+    assert [[item["item"] for item in some] for some in requests] == [["a", "b"], ["c", "d"]]
+    many = list(_requests({str(number): small for number in range(2001)}))
+    assert [len(some) for some in many] == [1000, 1000, 1]
 
 
 def test_times_are_read_as_the_api_writes_them() -> None:

@@ -21,6 +21,10 @@ T = TypeVar("T")
 
 _log = logging.getLogger("mayfly")
 
+#: Most bytes of a request's body (docs/api.md, "Bounds").
+MAX_BODY = 24 << 20
+#: From how many bytes on a server may close a connection before it has read a body, so that its answer is lost with it.
+LARGE_BODY = 64 << 10
 #: Most bytes of one answer.
 MAX_ANSWER = 256 << 20
 #: Most bytes of a problem.
@@ -115,6 +119,9 @@ class Caller:
 
     async def answer(self, call: Call, patience: float | None = None) -> Answer:
         """The answer to a request, which is sent again while that is safe and there is patience for it."""
+        if call.body is not None and len(call.body) > MAX_BODY:
+            # The server's no would come while the body is still being sent, and be lost with the connection.
+            raise errors.UsageError(f"could not {call.doing}: {len(call.body)} bytes of JSON; a request has at most {MAX_BODY}")
         give_up_at = time.monotonic() + (self.patience if patience is None else patience)
         repetitions = 0
         while True:
@@ -164,7 +171,7 @@ class Caller:
             response = await self.wire.send(request)
         except httpx.HTTPError as error:
             # Not as its cause: frames of its traceback hold the key, and some tools show what frames hold.
-            raise self._unanswered(call.doing, error, silence) from None
+            raise self._unanswered(call.doing, error, silence, len(call.body or b"")) from None
         if response.is_success:
             return response
         try:
@@ -197,8 +204,8 @@ class Caller:
     def _silent(self, doing: str, seconds: float) -> errors.NoAnswer:
         return errors.NoAnswer(doing, self.server, f"{self.server} has not answered within {seconds:g} s")
 
-    def _unanswered(self, doing: str, error: httpx.HTTPError, silence: float) -> errors.TransportError:
-        """What is said of an error of httpx."""
+    def _unanswered(self, doing: str, error: httpx.HTTPError, silence: float, sent_bytes: int = 0) -> errors.TransportError:
+        """What is said of an error of httpx, of a request with a body of so many bytes."""
         if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)):
             words = (
                 f"no connection to {self.server} ({error or type(error).__name__}); is the server's address right "
@@ -209,6 +216,10 @@ class Caller:
             return self._silent(doing, silence)
         if isinstance(error, httpx.TransportError):
             words = f"the connection to {self.server} was lost before the end of the answer ({type(error).__name__})"
+            if sent_bytes > LARGE_BODY:
+                words += (
+                    "; it may have refused the request before it had read all of it, as it does for a key that it does not know"
+                )
             return errors.ConnectionLost(doing, self.server, words)
         return errors.UnexpectedAnswer(doing, self.server, f"the answer of {self.server} can't be read")
 
