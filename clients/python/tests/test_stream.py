@@ -17,7 +17,9 @@ from mayfly.events import Seen
 def test_a_job_is_followed_as_it_goes(client: Mayfly) -> None:
     events = list(client.stream(client.submit("import sys; print('héllo'); print('oh', file=sys.stderr)")))
     states = [event.state for event in events if isinstance(event, StateEvent)]
-    assert states[0] == "queued" and states[-1] == "succeeded"
+    # It begins with where the job stands by then, and what passes quickly may be passed over.
+    usual = ["queued", "dispatched", "started", "succeeded"]
+    assert states == [state for state in usual if state in states] and states[-1] == "succeeded"
     written = {event.stream: event.text for event in events if isinstance(event, OutputEvent)}
     assert written == {"stdout": "héllo\n", "stderr": "oh\n"}
     end = events[-1]
