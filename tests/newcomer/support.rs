@@ -11,7 +11,7 @@ use std::{
     fs,
     io::Write as _,
     path::PathBuf,
-    process::{Command, Stdio},
+    process::{Command, Output, Stdio},
 };
 
 /// `mayfly` as a person has it: settings, database and files in a folder of the test's own.
@@ -22,14 +22,39 @@ pub struct Mayfly {
 impl Mayfly {
     /// One whose catalog has the image `python`, or nothing where there is no engine; that is printed and counted.
     pub fn with_python() -> Option<Self> {
-        let mayfly = Self {
-            home: tempfile::tempdir().expect("a folder for the test"),
-        };
-        let output = mayfly
-            .command(["image", "ensure", "python"])
-            .stdin(Stdio::null())
-            .output()
-            .expect("mayfly starts");
+        let mayfly = Self::alone();
+        let output = mayfly.ensure("python", None)?;
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            output.status.success(),
+            "the image python could not be had: {stderr}"
+        );
+        Some(mayfly)
+    }
+
+    /// One whose catalog has this image of ours, as its recipe has built it, or nothing where that was not done; that is
+    /// printed and counted.
+    pub fn with_built(image: &str) -> Option<Self> {
+        let mayfly = Self::alone();
+        let output = mayfly.ensure(image, Some("present"))?;
+        if output.status.code() == Some(68) {
+            skip(&format!(
+                "the engine has no image {image}: deploy/images/{image}/build --engine-load builds it"
+            ));
+            return None;
+        }
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "the image {image}: {stderr}");
+        Some(mayfly)
+    }
+
+    /// What `mayfly image ensure` says, or nothing where no engine answers.
+    fn ensure(&self, image: &str, source: Option<&str>) -> Option<Output> {
+        let mut command = self.command(["image", "ensure", image]);
+        if let Some(source) = source {
+            command.env("MAYFLY_IMAGE__SOURCE", source);
+        }
+        let output = command.stdin(Stdio::null()).output().expect("mayfly starts");
         if output.status.code() == Some(69) {
             // An engine that hangs would otherwise turn every test into one that was left out.
             assert!(
@@ -39,12 +64,7 @@ impl Mayfly {
             skip("no container engine answers");
             return None;
         }
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert!(
-            output.status.success(),
-            "the image python could not be had: {stderr}"
-        );
-        Some(mayfly)
+        Some(output)
     }
 
     /// One with nothing: no catalog, no database.

@@ -163,7 +163,8 @@ pub(crate) struct RunArgs {
 /// One program.
 #[derive(Debug, Args)]
 pub(crate) struct ProgramArgs {
-    /// The program: a file (`.sh` runs by sh, all else by Python), or `-` for standard input.
+    /// The program: a file (`.sh` runs by sh, `.js`, `.mjs` and `.cjs` by Node.js, all else by Python), or `-` for standard
+    /// input.
     pub(crate) file: PathBuf,
 
     /// Arguments of the program.
@@ -285,12 +286,12 @@ pub(crate) enum ImageCommand {
     },
     /// Make sure that one of our own images is there: present, else pulled, else built (setting `image.source`).
     Ensure {
-        /// `python`.
+        /// `python`, `python-data`, `node` or `shell`; `python` alone is ever pulled.
         name: String,
     },
     /// Build one of our own images from Debian packages, load it into the engine, and pin its name.
     Build {
-        /// `python`.
+        /// `python`, `python-data`, `node` or `shell`.
         name: String,
     },
 }

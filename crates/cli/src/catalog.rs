@@ -21,6 +21,9 @@ use crate::{context, exit, failure::Failure, progress::Step};
 /// The image that is there without being pinned by hand.
 const PYTHON: &str = "python";
 
+/// Our own images for jobs: each has a recipe, and `mayfly image ensure` gets it.
+const OWN: [&str; 4] = [PYTHON, "python-data", "node", "shell"];
+
 /// Resolves names.
 pub(crate) struct Catalog<'a> {
     pub(crate) store: &'a dyn Store,
@@ -53,9 +56,13 @@ impl Catalog<'_> {
     /// What a name was pinned to by hand.
     async fn pinned(&self, name: &str) -> Result<ImagePin, Failure> {
         let Some(entry) = self.store.find_image(name).await? else {
+            let add = if OWN.contains(&name) {
+                format!("`mayfly image ensure {name}` builds it and adds it")
+            } else {
+                format!("`mayfly image pin {name} REFERENCE` adds it")
+            };
             let error = anyhow::anyhow!(
-                "image `{name}` is not in the catalog: `mayfly image list` shows what is, `mayfly image pin {name} \
-                 REFERENCE` adds it"
+                "image `{name}` is not in the catalog: `mayfly image list` shows what is, {add}"
             );
             return Err(Failure::new(exit::NO_IMAGE, error));
         };
@@ -63,9 +70,9 @@ impl Catalog<'_> {
             return Ok(entry.pin);
         }
         let error = anyhow::anyhow!(
-            "image `{name}` is pinned to {} and not on this engine any more: `mayfly image pin {name} {}` gets it again",
+            "image `{name}` is pinned to {} and not on this engine any more: `{}` gets it again",
             entry.pin.digest,
-            entry.pin.reference
+            again(name, &entry.pin)
         );
         Err(Failure::new(exit::NO_IMAGE, error))
     }
@@ -97,15 +104,18 @@ impl Catalog<'_> {
 
     /// Gets one of our own images and pins its name: present, else pulled, else built, as the settings allow.
     pub(crate) async fn ensure(&self, name: &str) -> Result<ImagePin, Failure> {
-        if name != PYTHON {
-            return self.pinned(name).await;
-        }
-        if let Some(entry) = self.store.find_image(name).await?
+        let entry = self.store.find_image(name).await?;
+        if let Some(entry) = &entry
             && self.images.has(&entry.pin).await?
         {
-            return Ok(entry.pin);
+            return Ok(entry.pin.clone());
         }
-        let official = self.settings.python.as_str();
+        // A name of ours may have been given to another image; then it is not ours to replace.
+        let is_ours = OWN.contains(&name) && entry.is_none_or(|entry| is_ours(name, &entry.pin));
+        if !is_ours {
+            return self.pinned(name).await;
+        }
+        let official = (name == PYTHON).then_some(self.settings.python.as_str());
         let mut reasons = Vec::new();
         let source = self.settings.source;
         if matches!(source, ImageSource::Auto | ImageSource::Present) {
@@ -114,7 +124,9 @@ impl Catalog<'_> {
                 Err(error) => reasons.push(error),
             }
         }
-        if matches!(source, ImageSource::Auto | ImageSource::Pull) {
+        if let Some(official) = official
+            && matches!(source, ImageSource::Auto | ImageSource::Pull)
+        {
             let pulled = async {
                 self.pull(official).await?;
                 self.images.pin(official).await
@@ -132,9 +144,14 @@ impl Catalog<'_> {
             }
         }
         let error = anyhow::anyhow!(
-            "the image `{name}` can't be had: {}. Get an image with Python 3 into the engine in any other way, then \
+            "the image `{name}` can't be had: {}. Get an image {} into the engine in any other way, then \
              `mayfly image pin {name} REFERENCE`",
-            reasons.join("; ")
+            reasons.join("; "),
+            if official.is_some() {
+                "with Python 3"
+            } else {
+                "like it"
+            }
         );
         Err(Failure::new(exit::NO_IMAGE, error))
     }
@@ -145,8 +162,10 @@ impl Catalog<'_> {
     }
 
     /// An image that is on the engine already: the official one, or the one that a recipe has built before.
-    async fn present(&self, name: &str, official: &str) -> Result<ImagePin, String> {
-        if let Ok(pin) = self.images.pin(official).await {
+    async fn present(&self, name: &str, official: Option<&str>) -> Result<ImagePin, String> {
+        if let Some(official) = official
+            && let Ok(pin) = self.images.pin(official).await
+        {
             return Ok(pin);
         }
         for record in self.records(name) {
@@ -210,6 +229,21 @@ impl Catalog<'_> {
             .map_err(|error| Chain(&error).to_string())?;
         Ok(pin)
     }
+}
+
+/// The command that gets the image of a pin again, where the engine has lost it.
+pub(crate) fn again(name: &str, pin: &ImagePin) -> String {
+    if OWN.contains(&name) && is_ours(name, pin) {
+        format!("mayfly image ensure {name}")
+    } else {
+        format!("mayfly image pin {name} {}", pin.reference)
+    }
+}
+
+/// Whether what one of our names means is our image, as far as its pin says: what a recipe has built is pinned by its id,
+/// which no registry serves. `python` may be the official one.
+fn is_ours(name: &str, pin: &ImagePin) -> bool {
+    name == PYTHON || pin.reference.starts_with("sha256:")
 }
 
 /// What a reference means on the engine of the settings, for a name that is a catalog's elsewhere; pulled where it is not
@@ -293,7 +327,33 @@ async fn run_recipe(recipe: &Path, name: &str) -> Result<Built, String> {
 
 #[cfg(test)]
 mod tests {
+    use mayfly_core::digest::Digest;
+
     use super::*;
+
+    #[test]
+    fn what_a_recipe_has_built_is_built_again_and_what_was_pulled_is_pulled_again() {
+        let digest = Digest::of(b"image");
+        let pin = |reference: &str| ImagePin {
+            reference: reference.to_owned(),
+            digest,
+            config_digest: digest,
+            platform: "linux/amd64".to_owned(),
+        };
+        let id = digest.to_string();
+        for (name, reference, command) in [
+            ("shell", id.as_str(), "mayfly image ensure shell".to_owned()),
+            ("node", "node:22", "mayfly image pin node node:22".to_owned()),
+            (
+                "python",
+                "python:3.13-slim",
+                "mayfly image ensure python".to_owned(),
+            ),
+            ("tools", id.as_str(), format!("mayfly image pin tools {id}")),
+        ] {
+            assert_eq!(again(name, &pin(reference)), command);
+        }
+    }
 
     #[test]
     fn a_part_of_an_id_is_no_reference_to_pin() {

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    ffi::OsStr,
     io::{self, Read as _},
     path::{Path, PathBuf},
     process::ExitCode,
@@ -103,19 +104,31 @@ pub(crate) fn spec(args: ProgramArgs, default_image: &str) -> Result<JobSpec, Fa
             "the program and its standard input can't both be our standard input",
         ));
     }
-    let text = read(&args.file)?;
+    let text = Blob::from(read(&args.file)?);
     let stdin = args.stdin.as_deref().map(read).transpose()?;
-    let shell = args.file.extension().is_some_and(|extension| extension == "sh");
-    let language = if shell { Language::Shell } else { Language::Python };
-    Ok(JobSpec {
-        source: Some(Source {
-            language,
-            text: Blob::from(text),
-        }),
+    let mut spec = JobSpec {
         args: args.args,
         stdin: stdin.map(Blob::from),
         ..asked(&args.job, default_image)?
-    })
+    };
+    let extension = args.file.extension().and_then(OsStr::to_str);
+    let language = match extension {
+        // Node.js tells a module from a script by the name of its file.
+        Some(extension @ ("js" | "mjs" | "cjs")) => {
+            let path = format!("main.{extension}");
+            spec.command = Some(vec!["node".to_owned(), format!("/work/{path}")]);
+            spec.files.push(InputFile {
+                path,
+                content: text,
+                executable: false,
+            });
+            return Ok(spec);
+        }
+        Some("sh") => Language::Shell,
+        _ => Language::Python,
+    };
+    spec.source = Some(Source { language, text });
+    Ok(spec)
 }
 
 /// What flags ask for, for a program that is not named yet.

@@ -9,6 +9,7 @@ use super::{
     Examined,
     finding::{Finding, Status},
 };
+use crate::catalog;
 
 /// From this age on an image lacks fixes that its base has by now.
 const OLD: TimeDelta = TimeDelta::days(90);
@@ -84,11 +85,7 @@ fn not_pinned(name: &str) -> Finding {
 fn judge(entry: &ImageEntry, look: Option<ImageLook>, now: DateTime<Utc>) -> Finding {
     let id = format!("image.{}", entry.name);
     let pin = &entry.pin;
-    let again = if entry.name == "python" {
-        "mayfly image ensure python".to_owned()
-    } else {
-        format!("mayfly image pin {} {}", entry.name, pin.reference)
-    };
+    let again = catalog::again(&entry.name, pin);
     let look = match look {
         Some(look) if look.is_the_pinned_one => look,
         Some(_) => {
