@@ -30,6 +30,11 @@ pub(crate) struct App {
     pub(crate) streams: Arc<Semaphore>,
     /// KiB of bodies that are in memory at once.
     pub(crate) bodies: Arc<Semaphore>,
+    /// KiB of what archives expand to that are in memory at once.
+    pub(crate) expanded: Arc<Semaphore>,
+    /// Jobs whose archives are expanded at once: no more than there are processors, so that as many threads stay for
+    /// everything else.
+    pub(crate) expanding: Arc<Semaphore>,
     /// What is being waited for and streamed ends.
     pub(crate) stop: CancellationToken,
 }
@@ -50,6 +55,12 @@ impl App {
             streams: Arc::new(Semaphore::new(limits.streams)),
             bodies: Arc::new(Semaphore::new(
                 kib(limits.bodies.as_bytes()).min(Semaphore::MAX_PERMITS),
+            )),
+            expanded: Arc::new(Semaphore::new(
+                kib(limits.bodies.as_bytes()).min(Semaphore::MAX_PERMITS),
+            )),
+            expanding: Arc::new(Semaphore::new(
+                std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             )),
             stop: CancellationToken::new(),
             parts,

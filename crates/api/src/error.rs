@@ -84,13 +84,17 @@ impl ApiError {
 
     /// Several things that are wrong with a body.
     pub(crate) fn faults(code: Code, faults: impl IntoIterator<Item = FaultShown>) -> Self {
-        let faults = faults.into_iter().take(MAX_FAULTS).map(|fault| FaultShown {
+        let mut faults = faults.into_iter().map(|fault| FaultShown {
             message: shortened(&fault.message),
             path: shortened(&fault.path),
             ..fault
         });
+        let listed = faults.by_ref().take(MAX_FAULTS).collect();
+        let more = faults.count();
+        let detail = (more > 0).then(|| format!("{more} more faults are not listed").into());
         Self {
-            faults: faults.collect(),
+            faults: listed,
+            detail,
             ..Self::new(code)
         }
     }

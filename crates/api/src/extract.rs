@@ -1,6 +1,6 @@
 //! What handlers take out of a request, each with a bound, and with problems that say where it is wrong.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     body::Bytes,
@@ -10,7 +10,7 @@ use axum::{
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use mayfly_wire::problem::Code;
 use serde::de::DeserializeOwned;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::{
     app::{App, Shared},
@@ -19,7 +19,7 @@ use crate::{
 
 /// Longest that a body may take to arrive.
 const BODY_TIME: Duration = Duration::from_secs(30);
-/// Longest wait for room for a body.
+/// Longest wait for room for a body, or for what its archives expand to.
 const ROOM_TIME: Duration = Duration::from_secs(5);
 
 /// A JSON body. Its room in memory is given back when this is dropped.
@@ -73,9 +73,17 @@ pub(crate) fn content_length(headers: &HeaderMap) -> Option<usize> {
 
 /// Room for a body of so many bytes among all that are in memory.
 pub(crate) async fn room(app: &App, bytes: usize) -> ApiResult<OwnedSemaphorePermit> {
-    let overloaded = || ApiError::new(Code::Overloaded).retry_after(Duration::from_secs(1));
     let kib = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX);
-    let permit = std::sync::Arc::clone(&app.bodies).acquire_many_owned(kib);
+    permits(&app.bodies, kib).await
+}
+
+/// A part of what there is for all, within some seconds.
+///
+/// # Errors
+/// Others have it.
+pub(crate) async fn permits(of: &Arc<Semaphore>, count: u32) -> ApiResult<OwnedSemaphorePermit> {
+    let overloaded = || ApiError::new(Code::Overloaded).retry_after(Duration::from_secs(1));
+    let permit = Arc::clone(of).acquire_many_owned(count);
     match tokio::time::timeout(ROOM_TIME, permit).await {
         Ok(Ok(permit)) => Ok(permit),
         Ok(Err(_)) | Err(_) => Err(overloaded()),

@@ -20,6 +20,7 @@ mod auth;
 mod cache;
 mod envelope;
 mod error;
+mod expansion;
 mod extract;
 mod key;
 mod page;
@@ -83,6 +84,8 @@ pub struct ApiLimits {
     pub body: ByteSize,
     /// Bodies in memory at once.
     pub bodies: ByteSize,
+    /// What the archives of one request may expand to. Of all requests at once it is as much as of bodies.
+    pub expanded: ByteSize,
     /// Connections at once.
     pub connections: usize,
     /// Requests at once, those that wait for a job's end among them.
@@ -101,12 +104,13 @@ pub struct ApiLimits {
 
 impl ApiLimits {
     /// Those of a server with some GiB of memory: 24 MiB a body, which holds the largest job of the usual policy in
-    /// base64, and 256 MiB of bodies at once.
+    /// base64, and 256 MiB of bodies at once, with 64 MiB for the archives of one.
     #[must_use]
     pub const fn standard() -> Self {
         Self {
             body: ByteSize::mib(24),
             bodies: ByteSize::mib(256),
+            expanded: ByteSize::mib(64),
             connections: 4096,
             requests: 4096,
             streams: 1024,

@@ -15,6 +15,7 @@ use mayfly_wire::problem::{Code, FaultShown};
 use crate::{
     app::App,
     error::{ApiError, ApiResult, shown},
+    expansion::{Applied, Expansion},
     key::random_32,
 };
 
@@ -37,6 +38,7 @@ pub(crate) async fn resolve(
     app: &App,
     submission: Submission,
     now: DateTime<Utc>,
+    expansion: &mut Expansion,
 ) -> ApiResult<Result<NewJob, Vec<FaultShown>>> {
     let parts = &app.parts;
     let spec = submission.spec;
@@ -46,34 +48,25 @@ pub(crate) async fn resolve(
         Err(faults) => (None, shown(&faults)),
     };
     let (labels, priority, retain_source) = (spec.labels.clone(), spec.priority, spec.retain_source);
-    let resolved = match pin {
-        Some(pin) => spec
-            .resolve(&parts.policy, pin, &parts.baseline)
-            .map_err(|more| shown(&more)),
-        None => {
-            let mut more = spec
-                .check(&parts.policy)
-                .map_or_else(|more| shown(&more), |()| Vec::new());
-            more.push(FaultShown {
-                path: "image".to_owned(),
-                code: NOT_PINNED.to_owned(),
-                message: not_pinned(&spec.image),
-            });
-            Err(more)
-        }
+    let image = spec.image.clone();
+    let is_pinned = pin.is_some();
+    let (resolved, mut all) = match expansion.apply(app, spec, pin).await? {
+        Applied::Accepted(resolved) => (Some(*resolved), Vec::new()),
+        Applied::Refused(more) => (None, shown(&more)),
+        Applied::TooMany => (None, vec![too_many_archives(app)]),
+        Applied::WithoutImage => (None, Vec::new()),
     };
-    let resolved = match (resolved, times) {
-        (Ok(resolved), Some(times)) => (resolved, times),
-        (resolved, _) => {
-            let mut all = resolved.err().unwrap_or_default();
-            // The image stays the last.
-            let at = all.iter().position(|fault| fault.code == NOT_PINNED);
-            let at = at.unwrap_or(all.len());
-            all.splice(at..at, faults.drain(..));
-            return Ok(Err(all));
-        }
+    all.append(&mut faults);
+    if !is_pinned {
+        all.push(FaultShown {
+            path: "image".to_owned(),
+            code: NOT_PINNED.to_owned(),
+            message: not_pinned(&image),
+        });
+    }
+    let (Some(resolved), Some(times)) = (resolved, times) else {
+        return Ok(Err(all));
     };
-    let (resolved, times) = resolved;
     Ok(Ok(NewJob {
         id: JobId::new(),
         tenant: submission.tenant,
@@ -88,6 +81,19 @@ pub(crate) async fn resolve(
         batch: submission.batch,
         idempotency: submission.idempotency,
     }))
+}
+
+fn too_many_archives(app: &App) -> FaultShown {
+    let message = format!(
+        "the archives of one request may expand to {} together, each that is refused counted as large as it could have \
+         been; those of this job were not looked at: send it in another request",
+        app.parts.limits.expanded
+    );
+    FaultShown {
+        path: "archives".to_owned(),
+        code: "too_large".to_owned(),
+        message,
+    }
 }
 
 fn not_pinned(image: &ImageName) -> String {

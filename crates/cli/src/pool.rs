@@ -115,6 +115,7 @@ fn usual_job(image: ImageName) -> JobSpec {
         }),
         command: None,
         files: Vec::new(),
+        archives: Vec::new(),
         args: Vec::new(),
         stdin: None,
         env: BTreeMap::new(),

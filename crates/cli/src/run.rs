@@ -11,7 +11,7 @@ use std::{
 
 use mayfly_core::{
     image::ImageName,
-    job::{Blob, InputFile, JobSpec, Language, RetryPolicy, SecretText, Source},
+    job::{Blob, InputArchive, InputFile, JobSpec, Language, RetryPolicy, SecretText, Source},
 };
 
 use mayfly_sandbox::seam::{LiveOutput, NoLiveOutput};
@@ -121,6 +121,7 @@ pub(crate) fn spec(args: ProgramArgs, default_image: &str) -> Result<JobSpec, Fa
                 path,
                 content: text,
                 executable: false,
+                mode: None,
             });
             return Ok(spec);
         }
@@ -149,6 +150,11 @@ pub(crate) fn asked(flags: &JobFlags, default_image: &str) -> Result<JobSpec, Fa
             .files
             .iter()
             .map(|file| input_file(file))
+            .collect::<Result<_, _>>()?,
+        archives: flags
+            .archives
+            .iter()
+            .map(|archive| input_archive(archive))
             .collect::<Result<_, _>>()?,
         args: Vec::new(),
         stdin: None,
@@ -191,12 +197,26 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Failure> {
 
 /// `PATH`, or `PATH=NAME`. A path that itself has a `=` is given with its name: `a=b.txt=a=b.txt` is ambiguous, so the
 /// last one parts them, unless the whole is a file.
-fn input_file(text: &str) -> Result<InputFile, Failure> {
+fn path_and_name(text: &str) -> (PathBuf, Option<String>) {
     let whole = PathBuf::from(text);
-    let (path, name) = match text.rsplit_once('=') {
+    match text.rsplit_once('=') {
         Some((path, name)) if !whole.exists() => (PathBuf::from(path), Some(name.to_owned())),
         _ => (whole, None),
-    };
+    }
+}
+
+fn input_archive(text: &str) -> Result<InputArchive, Failure> {
+    let (path, into) = path_and_name(text);
+    Ok(InputArchive {
+        content: Blob::from(read(&path)?),
+        // Its first bytes say it more reliably than its name.
+        format: None,
+        into,
+    })
+}
+
+fn input_file(text: &str) -> Result<InputFile, Failure> {
+    let (path, name) = path_and_name(text);
     let name = match name {
         Some(name) => name,
         None => path
@@ -212,6 +232,7 @@ fn input_file(text: &str) -> Result<InputFile, Failure> {
     let content = Blob::from(read(&path)?);
     Ok(InputFile {
         executable: is_executable(&path),
+        mode: None,
         path: name,
         content,
     })
@@ -299,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_may_have_another_name_in_work() {
+    fn a_file_may_have_another_name_in_work_and_an_archive_a_folder() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("data.csv");
         std::fs::write(&path, "1,2").unwrap();
@@ -310,6 +331,12 @@ mod tests {
         );
         let named = input_file(&format!("{}=in/other.csv", path.display())).unwrap();
         assert_eq!(named.path, "in/other.csv");
+        let archive = input_archive(&format!("{}=in", path.display())).unwrap();
+        assert_eq!(
+            (archive.into.as_deref(), archive.content.as_bytes()),
+            (Some("in"), &b"1,2"[..])
+        );
+        assert_eq!(input_archive(path.to_str().unwrap()).unwrap().into, None);
         let odd = folder.path().join("a=b");
         std::fs::write(&odd, "").unwrap();
         assert_eq!(input_file(odd.to_str().unwrap()).unwrap().path, "a=b");

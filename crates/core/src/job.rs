@@ -14,11 +14,15 @@ use crate::{
     units::Span,
 };
 
+mod archive;
+mod mode;
 mod secret;
 mod text;
 mod times;
 mod validate;
 
+pub use archive::{ArchiveFormat, InputArchive, MAX_ARCHIVES};
+pub use mode::{BadMode, FileMode};
 pub use secret::SecretText;
 pub use text::Blob;
 pub use times::Times;
@@ -39,6 +43,9 @@ pub struct JobSpec {
     /// Files that are put into `/work` before the start.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<InputFile>,
+    /// Archives whose files are put there too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub archives: Vec<InputArchive>,
     /// Arguments after the command or the program's file.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<String>,
@@ -142,9 +149,25 @@ pub struct InputFile {
     pub path: String,
     /// Its content.
     pub content: Blob,
-    /// Whether it may be executed.
+    /// Whether it may be executed: mode 0755, and 0644 where not.
     #[serde(default)]
     pub executable: bool,
+    /// Its permission bits, where `executable` does not say enough. Either this or `executable`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<FileMode>,
+}
+
+impl InputFile {
+    /// The mode that it gets, whichever way it was said.
+    #[must_use]
+    pub fn file_mode(&self) -> FileMode {
+        let usual = if self.executable {
+            FileMode::EXECUTABLE
+        } else {
+            FileMode::USUAL
+        };
+        self.mode.unwrap_or(usual)
+    }
 }
 
 /// When a job is tried again.
@@ -177,7 +200,7 @@ pub struct ResolvedJob {
     pub pin: ImagePin,
     /// The program and all its arguments.
     pub argv: Vec<String>,
-    /// Files, the source's own among them.
+    /// Files, the source's own and those of archives among them.
     pub files: Vec<InputFile>,
     /// Standard input.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -214,7 +237,7 @@ pub struct ResolvedJob {
 pub struct ContentDigests {
     /// Of the program: argv and, for a source, its text.
     pub code: Digest,
-    /// Of the files, by path.
+    /// Of the files' content, by path. Whether they came in an archive, and their modes, are no part of it.
     pub files: Digest,
     /// Of standard input.
     pub stdin: Digest,
@@ -229,6 +252,17 @@ impl ResolvedJob {
             .map(|(name, value)| (name.as_str(), value.as_str()));
         let secret = self.secrets.iter();
         usual.chain(secret.map(|(name, value)| (name.as_str(), value.reveal())))
+    }
+
+    /// Bytes of files and stdin together.
+    #[must_use]
+    pub fn content_bytes(&self) -> u64 {
+        self.files
+            .iter()
+            .map(|file| &file.content)
+            .chain(&self.stdin)
+            .map(|content| content.as_bytes().len() as u64)
+            .sum()
     }
 
     /// Digests of what the job brought with it.

@@ -11,7 +11,7 @@ use utoipa::{
 use crate::{
     digest::Digest,
     image::ImageName,
-    job::Blob,
+    job::{Blob, FileMode},
     units::{ByteSize, CpuShare, Span},
 };
 
@@ -88,6 +88,19 @@ impl PartialSchema for ImageName {
         )
         .min_length(Some(1))
         .max_length(Some(327))
+        .into()
+    }
+}
+
+impl ToSchema for FileMode {}
+
+impl PartialSchema for FileMode {
+    fn schema() -> RefOr<Schema> {
+        text(
+            "Permission bits as octal digits, for owner, group and others.",
+            Some("^0?[0-7]{3}$"),
+            "0640",
+        )
         .into()
     }
 }

@@ -112,7 +112,7 @@ impl Outbox {
                 let file = &self.job.files[index];
                 let header = FileHeader {
                     path: file.path.clone(),
-                    mode: if file.executable { 0o755 } else { 0o644 },
+                    mode: file.file_mode().bits(),
                     size: file.content.as_bytes().len() as u64,
                 };
                 (ToGuest::File(header), Stage::Data { index, sent: 0 })

@@ -23,7 +23,7 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
     (
         "H-78",
         "tested elsewhere",
-        "names of input files that lead out: refused when a job is submitted (`crates/core/src/job/validate.rs`)",
+        "names of input files, and names and links in archives, that lead out: refused when a job is submitted (`crates/core/src/job/validate/files.rs`, `crates/archive`)",
     ),
     (
         "H-62",

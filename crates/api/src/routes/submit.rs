@@ -21,6 +21,7 @@ use crate::{
     app::{App, Shared},
     auth::Tenant,
     error::{ApiError, ApiResult},
+    expansion::Expansion,
     extract::{Body, Params},
     resolve::{Submission, refusal, resolve},
     show::{self, Content},
@@ -71,11 +72,14 @@ pub(crate) async fn submit(
         spec: body.value,
     };
     let now = app.now();
-    let job = resolve(&app, submission, now).await?.map_err(refusal)?;
+    let mut expansion = Expansion::default();
+    let job = resolve(&app, submission, now, &mut expansion)
+        .await?
+        .map_err(refusal)?;
     let id = job.id;
     let submitted = submitted(id, app.parts.store.submit(job, now).await?);
     // The job is on record, and a wait may be long.
-    drop((body.bytes, body.room));
+    drop((body.bytes, body.room, expansion));
     if let Wait::For(limit) = wait {
         app.over(tenant, submitted.job, limit).await;
         let found = details(&app, tenant, submitted.job).await?;
@@ -129,9 +133,10 @@ pub(super) async fn accept(
         return Err(ApiError::fault(Code::InvalidBody, list, "out_of_range", message));
     }
     let now = app.now();
+    let mut expansion = Expansion::default();
     let (mut jobs, mut faults) = (Vec::with_capacity(submissions.len()), Vec::new());
     for (index, submission) in submissions.into_iter().enumerate() {
-        match resolve(app, submission, now).await? {
+        match resolve(app, submission, now, &mut expansion).await? {
             Ok(job) => jobs.push(job),
             Err(found) => faults.extend(found.into_iter().map(|mut fault| {
                 fault.path = format!("{list}[{index}].{field}{}", fault.path);

@@ -40,6 +40,7 @@ async fn started(ground: &Ground, tenant: TenantId) -> (DispatchMessage, InputBl
         path: "data".to_owned(),
         content: Blob::from((0..=255).cycle().take(300_000).collect::<Vec<u8>>()),
         executable: false,
+        mode: None,
     }];
     let job = ground.bench.submit(&plan).await;
     let whole = ground.start(job).await;

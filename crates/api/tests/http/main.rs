@@ -7,6 +7,7 @@
 )]
 
 mod accounts;
+mod archives;
 mod blobs;
 mod document;
 mod ground;

@@ -17,6 +17,10 @@ pub(crate) struct JobFlags {
     #[arg(long = "file", value_name = "PATH[=NAME]")]
     pub(crate) files: Vec<String>,
 
+    /// Put the files of a zip, tar or tar.gz into /work: `PATH`, or `PATH=FOLDER` for a folder there. May be given again.
+    #[arg(long = "archive", value_name = "PATH[=FOLDER]")]
+    pub(crate) archives: Vec<String>,
+
     /// Set an environment variable of the program. May be given again.
     #[arg(long, short, value_name = "NAME=VALUE")]
     pub(crate) env: Vec<String>,

@@ -176,11 +176,11 @@ impl<'a> Work<'a> {
             let changed =
                 || Failure::usage(format!("{} has changed: image {}", accept.input.name, spec.image));
             let pin = accept.pins.get(&spec.image).ok_or_else(changed)?.clone();
-            bytes += spec.content_bytes();
             let (labels, priority, retain_source) = (spec.labels.clone(), spec.priority, spec.retain_source);
             let now = self.plan.session.clock.now();
             let times = spec.times(policy, now).map_err(Failure::usage)?;
             let resolved = spec.resolve(policy, pin, &baseline).map_err(Failure::usage)?;
+            bytes += resolved.content_bytes();
             let submission = Submission {
                 resolved,
                 labels,

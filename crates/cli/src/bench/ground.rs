@@ -490,6 +490,7 @@ impl Program {
             }),
             command: None,
             files: Vec::new(),
+            archives: Vec::new(),
             args: Vec::new(),
             stdin: None,
             env: Default::default(),

@@ -1,7 +1,5 @@
 //! From what a tenant wrote to what runs: every rule is applied, and every fault is listed at once.
 
-use std::collections::BTreeSet;
-
 use mayfly_redact::{LEAST_SECRET_BYTES, Secrets};
 
 use super::{InputFile, JobSpec, ResolvedJob, SecretText, Source, text::escaped_length};
@@ -13,19 +11,24 @@ use crate::{
     outcome::EndState,
     policy::{ContentRules, Network, Policy},
 };
+use files::check_files;
 
-/// Longest name of one file or directory, in bytes (`NAME_MAX`, limits.h).
-const NAME_MAX: usize = 255;
+mod files;
+
+pub(super) use files::wrong_path;
 
 /// What a policy lets a job choose.
 struct Choices {
     limits: Limits,
     network: Network,
     runtime: String,
+    /// Of its archives.
+    expanded: Vec<InputFile>,
 }
 
 impl JobSpec {
-    /// Applies a policy, for an image that has been looked up, on top of a sandbox baseline.
+    /// Applies a policy, for an image that has been looked up, on top of a sandbox baseline. Archives are expanded here, in
+    /// time and memory that the policy bounds: with any of them this is no work for a thread that others wait for.
     ///
     /// # Errors
     /// Everything that is wrong with the job, in the order of its fields.
@@ -34,8 +37,10 @@ impl JobSpec {
             limits,
             network,
             runtime,
+            expanded,
         } = self.choose(policy)?;
-        let (argv, files) = program(self.source, self.command, self.args, self.files);
+        let (argv, mut files) = program(self.source, self.command, self.args, self.files);
+        files.extend(expanded);
         Ok(ResolvedJob {
             image: self.image,
             pin,
@@ -56,7 +61,7 @@ impl JobSpec {
         })
     }
 
-    /// Whether a policy allows the job, before its image is looked up.
+    /// Whether a policy allows the job, before its image is looked up. Takes as long as [`JobSpec::resolve`].
     ///
     /// # Errors
     /// Everything that is wrong with the job, in the order of its fields.
@@ -64,7 +69,7 @@ impl JobSpec {
         self.choose(policy).map(drop)
     }
 
-    /// Bytes of source, files and stdin together.
+    /// Bytes of source, files and stdin together, without what archives hold.
     #[must_use]
     pub fn content_bytes(&self) -> u64 {
         self.files
@@ -80,7 +85,7 @@ impl JobSpec {
     fn choose(&self, policy: &Policy) -> Result<Choices, Faults> {
         let mut faults = Faults::default();
         check_program(self, &mut faults);
-        check_files(self, &policy.content, &mut faults);
+        let expanded = check_files(self, &policy.content, &mut faults);
         check_strings(self, &mut faults);
         check_secrets(self, &mut faults);
         check_room(self, &policy.content, &mut faults);
@@ -117,6 +122,7 @@ impl JobSpec {
                 limits,
                 network,
                 runtime,
+                expanded,
             }),
             _ => Err(faults),
         }
@@ -139,6 +145,7 @@ fn program(
                 path: path.to_owned(),
                 content: source.text,
                 executable: false,
+                mode: None,
             },
         );
     }
@@ -170,77 +177,6 @@ fn check_program(spec: &JobSpec, faults: &mut Faults) {
             ));
         }
         (Some(_), None) | (None, Some(_)) => {}
-    }
-}
-
-fn check_files(spec: &JobSpec, rules: &ContentRules, faults: &mut Faults) {
-    if spec.files.len() > rules.files as usize {
-        let message = format!(
-            "{} files are over the policy's ceiling, {}",
-            spec.files.len(),
-            rules.files
-        );
-        faults.push(Fault::new("files", "too_many", message));
-    }
-    let mut taken = BTreeSet::new();
-    taken.extend(spec.source.as_ref().map(|source| source.language.interpreter().1));
-    for (index, file) in spec.files.iter().enumerate() {
-        let path = || format!("files[{index}].path");
-        if let Some(message) = wrong_path(&file.path, rules) {
-            faults.push(Fault::new(
-                path(),
-                "bad_path",
-                format!("{:?}: {message}", excerpt(&file.path)),
-            ));
-        } else if !taken.insert(&file.path) {
-            faults.push(Fault::new(
-                path(),
-                "duplicate",
-                format!("{:?} is there twice", file.path),
-            ));
-        }
-    }
-    for (index, file) in spec.files.iter().enumerate() {
-        let parents = file.path.match_indices('/').map(|(end, _)| &file.path[..end]);
-        if let Some(parent) = parents.into_iter().find(|parent| taken.contains(parent)) {
-            let message = format!(
-                "{:?} can't be below {parent:?}, which is a file",
-                excerpt(&file.path)
-            );
-            faults.push(Fault::new(
-                format!("files[{index}].path"),
-                "below_a_file",
-                message,
-            ));
-        }
-    }
-    let total = spec.content_bytes();
-    if total > rules.total.as_bytes() {
-        let message = format!(
-            "source, files and stdin are {total} bytes together, over the policy's ceiling, {}",
-            rules.total
-        );
-        faults.push(Fault::new("files", "too_large", message));
-    }
-}
-
-/// What is wrong with a file's path, if anything.
-fn wrong_path(path: &str, rules: &ContentRules) -> Option<&'static str> {
-    if path.len() > rules.path_bytes as usize {
-        Some("longer than the policy's ceiling")
-    } else if path.starts_with('/') {
-        Some("must be relative to /work")
-    } else if path.chars().any(char::is_control) {
-        Some("control characters are not allowed")
-    } else if path
-        .split('/')
-        .any(|part| part.is_empty() || part == "." || part == "..")
-    {
-        Some("empty parts, `.` and `..` are not allowed")
-    } else if path.split('/').any(|part| part.len() > NAME_MAX) {
-        Some("a part of it is longer than 255 bytes")
-    } else {
-        None
     }
 }
 
@@ -411,7 +347,7 @@ fn choose<T: Clone + PartialEq>(
 }
 
 /// Text of a tenant, short enough for an error.
-fn excerpt(text: &str) -> String {
+pub(super) fn excerpt(text: &str) -> String {
     text.chars().take(60).collect()
 }
 

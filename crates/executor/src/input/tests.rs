@@ -23,6 +23,7 @@ fn ordered(base: &str) -> (ResolvedJob, DispatchMessage, Vec<u8>) {
         path: "data".to_owned(),
         content: Blob::from(vec![0xfe; 100_000]),
         executable: true,
+        mode: None,
     }];
     let key = TokenKey::from_bytes([7; 32]);
     let attempt = AttemptId::new();

@@ -25,6 +25,7 @@ fn job(argv: &[&str], files: &[&str]) -> ResolvedJob {
         path: (*path).to_owned(),
         content: Blob::from(Vec::new()),
         executable: false,
+        mode: None,
     };
     ResolvedJob {
         image: mayfly_core::image::ImageName::Digest {

@@ -97,6 +97,7 @@ fn job(bench: &Bench, program: &str, text: &str) -> ResolvedJob {
         path: "text".to_owned(),
         content: blob(text.as_bytes()),
         executable: false,
+        mode: None,
     });
     job
 }

@@ -231,6 +231,7 @@ impl Bench {
                 path: "main.py".to_owned(),
                 content: blob(program.as_bytes()),
                 executable: false,
+                mode: None,
             }],
             stdin: None,
             env: BTreeMap::new(),

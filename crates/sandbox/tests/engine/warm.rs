@@ -124,6 +124,7 @@ async fn a_job_that_does_not_fit_runs_cold_in_the_same_sandbox_and_the_record_sa
         path: ".local/lib/x.pth".to_owned(),
         content: blob(b""),
         executable: false,
+        mode: None,
     });
     for (job, why) in [
         (other_command, "another command"),
@@ -164,6 +165,7 @@ async fn imports_are_there_and_what_the_job_brings_goes_before_them() {
         path: "json.py".to_owned(),
         content: blob(b""),
         executable: false,
+        mode: None,
     });
     let report = run(&bench, shadows, &["json"]).await;
     assert_eq!(text(&report.stdout), "/work/json.py\n");

@@ -470,6 +470,7 @@ pub async fn nothing_that_a_job_chose_stands_in_the_log(place: Arc<dyn Place>) {
         path: CANARY.to_owned(),
         content: CANARY.as_bytes().to_vec().into(),
         executable: false,
+        mode: None,
     });
     resolved.stdin = Some(CANARY.as_bytes().to_vec().into());
     resolved.env.insert(CANARY.to_owned(), CANARY.to_owned());

@@ -158,11 +158,13 @@ pub async fn a_job_with_hostile_text_comes_back_as_it_was(place: Arc<dyn Place>)
             path: text.clone(),
             content: text.clone().into_bytes().into(),
             executable: true,
+            mode: None,
         });
         resolved.files.push(InputFile {
             path: "bytes".to_owned(),
             content: vec![0, 255, 0xc3, 0x28].into(),
             executable: false,
+            mode: None,
         });
         resolved.stdin = Some(text.clone().into_bytes().into());
         resolved.env.insert(text.clone(), text.clone());

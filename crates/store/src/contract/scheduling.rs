@@ -196,6 +196,7 @@ pub async fn a_call_makes_no_more_messages_than_memory_allows(place: Arc<dyn Pla
         path: "data".to_owned(),
         content: vec![b'x'; 12 << 20].into(),
         executable: false,
+        mode: None,
     });
     for _ in 0..8 {
         bench.submit(&plan).await;

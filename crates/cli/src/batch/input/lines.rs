@@ -132,6 +132,11 @@ impl Lines {
         let spec = JobSpec {
             source,
             files: own.files.into_iter().chain(base.files.iter().cloned()).collect(),
+            archives: own
+                .archives
+                .into_iter()
+                .chain(base.archives.iter().cloned())
+                .collect(),
             env: merged(&base.env, own.env),
             secrets: merged(&base.secrets, own.secrets),
             labels: merged(&base.labels, own.labels),

@@ -179,6 +179,7 @@ fn what_a_line_says_goes_before_the_flags_and_what_it_leaves_out_is_theirs() {
         path: path.to_owned(),
         content: Blob::from(content),
         executable: false,
+        mode: None,
     };
     assert_eq!(own.spec.files, [file("own.txt", "o"), file("shared.txt", "s")]);
     assert_eq!(own.spec.image.to_string(), "other");
@@ -188,6 +189,27 @@ fn what_a_line_says_goes_before_the_flags_and_what_it_leaves_out_is_theirs() {
         ..bare.spec.clone()
     };
     assert_eq!(empty, base());
+}
+
+#[test]
+fn archives_of_a_line_and_of_the_flags_go_together() {
+    let archive = |content: &str| json!({"content": content, "into": content});
+    let mut base = base();
+    base.archives = vec![serde_json::from_value(archive("shared")).unwrap()];
+    let place = Place::new();
+    let line = json!({"id": "1", "source": "", "archives": [archive("own")]});
+    place.put("jobs.jsonl", line.to_string());
+    let input = place.open("jobs.jsonl");
+    let items: Vec<_> = input.items(&base, &Policy::default()).unwrap().collect();
+    let archives = &items[0].as_ref().unwrap().spec.archives;
+    assert_eq!(
+        serde_json::to_value(archives).unwrap(),
+        json!([archive("own"), archive("shared")])
+    );
+    assert!(
+        input.check(&base, &Policy::default()).is_err(),
+        "neither is an archive"
+    );
 }
 
 #[test]

@@ -2,7 +2,10 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::units::ByteSize;
+use crate::{
+    job::{Blob, FileMode},
+    units::ByteSize,
+};
 
 fn pin() -> ImagePin {
     let digest = Digest::of(b"image");
@@ -246,4 +249,109 @@ fn what_is_wrong_with_secrets_is_said_without_them() {
         assert_eq!(found, [(path, code)]);
         assert!(!faults.to_string().contains("hunter2"), "{faults}");
     }
+}
+
+const ZIPPED: &[u8] = include_bytes!("../../../../../fuzz/seeds/archive/deflated.zip");
+
+fn archive(into: Option<&str>) -> Value {
+    let mut archive = json!({"content": Blob::from(ZIPPED.to_vec())});
+    if let Some(into) = into {
+        archive["into"] = into.into();
+    }
+    archive
+}
+
+#[test]
+fn archives_are_files_once_a_policy_was_applied() {
+    let spec = json!({
+        "image": "python", "source": {"text": ""}, "files": [{"path": "a", "content": ""}],
+        "archives": [archive(Some("one")), archive(Some("two/deep"))],
+    });
+    let job = resolve(spec.clone()).unwrap();
+    let paths: Vec<_> = job.files.iter().map(|file| file.path.as_str()).collect();
+    let expected =
+        ["main.py", "a"]
+            .into_iter()
+            .map(str::to_owned)
+            .chain(["one", "two/deep"].into_iter().flat_map(|into| {
+                ["main.py", "pkg/__init__.py", "pkg/mod.py", "bin/tool"].map(|path| format!("{into}/{path}"))
+            }));
+    assert_eq!(paths, expected.collect::<Vec<_>>());
+    assert!(
+        job.files
+            .iter()
+            .all(|file| file.executable == file.path.ends_with("bin/tool"))
+    );
+    let without = serde_json::to_string(&job).unwrap();
+    assert!(!without.contains("archives"), "nothing of them is on record");
+    let spec: JobSpec = serde_json::from_value(spec).unwrap();
+    let content = spec.content_bytes() + 2 * 1789;
+    assert_eq!(job.content_bytes(), content);
+    assert!(spec.check(&Policy::default()).is_ok());
+}
+
+#[test]
+fn archives_count_where_files_do() {
+    let mut policy = Policy::default();
+    let spec: JobSpec = serde_json::from_value(json!({
+        "image": "python", "command": ["true"], "files": [{"path": "a", "content": "1234567890"}],
+        "archives": [archive(Some("one")), archive(Some("two"))],
+    }))
+    .unwrap();
+    let codes = |policy: &Policy| match spec.check(policy) {
+        Ok(()) => Vec::new(),
+        Err(faults) => faults
+            .iter()
+            .map(|fault| (fault.path.clone(), fault.code))
+            .collect(),
+    };
+    for (total, files, expected) in [
+        (10 + 2 * 1789, 9, vec![]),
+        (
+            10 + 2 * 1789 - 1,
+            9,
+            vec![("archives[1]".to_owned(), "too_large")],
+        ),
+        (10 + 2 * 1789, 8, vec![("archives[1]".to_owned(), "too_many")]),
+    ] {
+        policy.content.total = ByteSize::bytes(total);
+        policy.content.files = files;
+        assert_eq!(codes(&policy), expected);
+    }
+}
+
+#[test]
+fn the_record_of_content_is_the_same_however_files_came_and_whatever_their_modes() {
+    let archived = json!({"image": "python", "command": ["true"], "archives": [archive(None)]});
+    let job = resolve(archived).unwrap();
+    let mut one_by_one = job.clone();
+    for file in &mut one_by_one.files {
+        (file.executable, file.mode) = (false, FileMode::new(0o600));
+    }
+    let files = serde_json::to_value(&one_by_one.files).unwrap();
+    assert_eq!(files[0]["mode"], "0600");
+    let again = resolve(json!({"image": "python", "command": ["true"], "files": files})).unwrap();
+    assert_eq!(again.files, one_by_one.files);
+    assert_eq!(again.content_digests(), job.content_digests());
+}
+
+#[test]
+fn a_file_has_one_mode() {
+    let files = |file: Value| json!({"image": "python", "command": ["true"], "files": [file]});
+    for (file, mode) in [
+        (json!({"path": "a", "content": ""}), 0o644),
+        (json!({"path": "a", "content": "", "executable": true}), 0o755),
+        (json!({"path": "a", "content": "", "mode": "0640"}), 0o640),
+        (
+            json!({"path": "a", "content": "", "mode": "500", "executable": false}),
+            0o500,
+        ),
+    ] {
+        assert_eq!(resolve(files(file)).unwrap().files[0].file_mode().bits(), mode);
+    }
+    let both = json!({"path": "a", "content": "", "mode": "0640", "executable": true});
+    assert_eq!(faults(files(both)), [("files[0].mode".to_owned(), "ambiguous")]);
+    let setuid = files(json!({"path": "a", "content": "", "mode": "4755"}));
+    let error = serde_json::from_value::<JobSpec>(setuid).unwrap_err().to_string();
+    assert!(error.contains("setuid") && error.contains("0640"), "{error}");
 }

@@ -30,6 +30,7 @@ fn order(bytes: usize) -> DispatchMessage {
         path: "data".to_owned(),
         content: Blob::from(vec![0xff; bytes]),
         executable: false,
+        mode: None,
     }];
     order.resolved.stdin = Some(Blob::from("in"));
     order

@@ -1,0 +1,94 @@
+//! Rules for what is put into `/work`.
+
+use std::collections::BTreeSet;
+
+use mayfly_archive::Tree;
+
+use super::excerpt;
+use crate::{
+    fault::{Fault, Faults},
+    job::{InputFile, JobSpec, archive},
+    policy::ContentRules,
+};
+
+/// Longest name of one file or directory, in bytes (`NAME_MAX`, limits.h).
+const NAME_MAX: usize = 255;
+
+/// Checks all that is put into `/work`, and gives the files of archives.
+pub(super) fn check_files(spec: &JobSpec, rules: &ContentRules, faults: &mut Faults) -> Vec<InputFile> {
+    if spec.files.len() > rules.files as usize {
+        let message = format!(
+            "{} files are over the policy's ceiling, {}",
+            spec.files.len(),
+            rules.files
+        );
+        faults.push(Fault::new("files", "too_many", message));
+    }
+    let mut taken = BTreeSet::new();
+    taken.extend(spec.source.as_ref().map(|source| source.language.interpreter().1));
+    for (index, file) in spec.files.iter().enumerate() {
+        let path = || format!("files[{index}].path");
+        if let Some(message) = wrong_path(&file.path, rules) {
+            faults.push(Fault::new(
+                path(),
+                "bad_path",
+                format!("{:?}: {message}", excerpt(&file.path)),
+            ));
+        } else if !taken.insert(&file.path) {
+            faults.push(Fault::new(
+                path(),
+                "duplicate",
+                format!("{:?} is there twice", file.path),
+            ));
+        }
+        if file.executable && file.mode.is_some() {
+            let message = "give `mode` or `executable`, not both";
+            faults.push(Fault::new(format!("files[{index}].mode"), "ambiguous", message));
+        }
+    }
+    for (index, file) in spec.files.iter().enumerate() {
+        let parents = file.path.match_indices('/').map(|(end, _)| &file.path[..end]);
+        if let Some(parent) = parents.into_iter().find(|parent| taken.contains(parent)) {
+            let message = format!(
+                "{:?} can't be below {parent:?}, which is a file",
+                excerpt(&file.path)
+            );
+            faults.push(Fault::new(
+                format!("files[{index}].path"),
+                "below_a_file",
+                message,
+            ));
+        }
+    }
+    let total = spec.content_bytes();
+    if total > rules.total.as_bytes() {
+        let message = format!(
+            "source, files and stdin are {total} bytes together, over the policy's ceiling, {}",
+            rules.total
+        );
+        faults.push(Fault::new("files", "too_large", message));
+    }
+    let mut tree = Tree::default();
+    taken.into_iter().for_each(|path| tree.insert_file(path));
+    archive::files(spec, rules, tree, faults)
+}
+
+/// What is wrong with a file's path, if anything.
+pub(in crate::job) fn wrong_path(path: &str, rules: &ContentRules) -> Option<&'static str> {
+    if path.len() > rules.path_bytes as usize {
+        Some("longer than the policy's ceiling")
+    } else if path.starts_with('/') {
+        Some("must be relative to /work")
+    } else if path.chars().any(char::is_control) {
+        Some("control characters are not allowed")
+    } else if path
+        .split('/')
+        .any(|part| part.is_empty() || part == "." || part == "..")
+    {
+        Some("empty parts, `.` and `..` are not allowed")
+    } else if path.split('/').any(|part| part.len() > NAME_MAX) {
+        Some("a part of it is longer than 255 bytes")
+    } else {
+        None
+    }
+}
