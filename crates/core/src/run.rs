@@ -145,6 +145,10 @@ pub struct SandboxFacts {
     /// The host under it, where that was looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<HostFacts>,
+    /// Which users of the host those of the sandbox are; absent where they are the same ones, and where the runtime's kernel
+    /// is its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_namespace: Option<UserNamespace>,
     /// The limits that were read back as being in force.
     pub in_force: Limits,
     /// Digest of the whole request that the engine echoed and the guest confirmed.
@@ -159,6 +163,18 @@ pub struct SandboxFacts {
     /// The process that was started before the job was known, where one was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warm: Option<WarmFacts>,
+}
+
+/// The ids of the host that those of a sandbox stand for, from 0 on and in order (user_namespaces(7)), by the kernel's word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct UserNamespace {
+    /// The host's user that the sandbox's root is.
+    pub first_uid: u32,
+    /// The host's group that the sandbox's group 0 is.
+    pub first_gid: u32,
+    /// How many users, and how many groups, there are; the smaller of the two numbers.
+    pub count: u32,
 }
 
 /// What came of a sandbox's warm command.

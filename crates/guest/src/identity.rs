@@ -6,7 +6,7 @@
 
 use std::fs;
 
-use mayfly_protocol::{Capabilities, Identity, Ids};
+use mayfly_protocol::{Capabilities, IdRange, Identity, Ids};
 
 use crate::sys::{self, Caps, Errno};
 
@@ -118,6 +118,28 @@ pub(crate) fn read() -> sys::Result<Identity> {
     })
 }
 
+/// A map of ids of this process, `uid_map` or `gid_map`. Empty, which no map is, where it can't be read.
+pub(crate) fn id_map(name: &str) -> Vec<IdRange> {
+    let text = fs::read_to_string(format!("/proc/self/{name}")).unwrap_or_default();
+    ranges(&text).unwrap_or_default()
+}
+
+/// Nothing where a line is not what user_namespaces(7) says: half a map would be another one.
+fn ranges(text: &str) -> Option<Vec<IdRange>> {
+    text.lines()
+        .map(|line| {
+            let mut numbers = line.split_whitespace().map(str::parse);
+            let mut next = || numbers.next()?.ok();
+            let range = IdRange {
+                inside: next()?,
+                outside: next()?,
+                count: next()?,
+            };
+            numbers.next().is_none().then_some(range)
+        })
+        .collect()
+}
+
 /// The text of `/proc/self/status`.
 struct Status(String);
 
@@ -145,6 +167,35 @@ impl Status {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_map_of_ids_is_read_as_a_whole_or_not_at_all() {
+        let range = |inside, outside, count| IdRange {
+            inside,
+            outside,
+            count,
+        };
+        assert_eq!(
+            ranges("         0          0 4294967295\n"),
+            Some(vec![range(0, 0, u32::MAX)])
+        );
+        assert_eq!(
+            ranges("0 1000 1\n1 100000 65536\n"),
+            Some(vec![range(0, 1000, 1), range(1, 100_000, 65_536)])
+        );
+        for odd in [
+            "0 0\n",
+            "0 0 1 1\n",
+            "0 0 4294967296\n",
+            "0 0 1\nroot 0 1\n",
+            "0 0 1\n\n",
+        ] {
+            assert_eq!(ranges(odd), None, "{odd:?}");
+        }
+        let own = id_map("uid_map");
+        assert!(!own.is_empty());
+        assert!(id_map("no_map").is_empty());
+    }
 
     #[test]
     fn the_lines_of_a_status_are_told_apart_by_their_whole_name() {

@@ -34,6 +34,8 @@ pub(crate) fn collect(args: &Args) -> sys::Result<(ReadyReport, Cgroup)> {
         pid: i32::try_from(std::process::id()).unwrap_or(-1),
         guest: identity::read()?,
         job: probed.job,
+        uid_map: identity::id_map("uid_map"),
+        gid_map: identity::id_map("gid_map"),
         marker: probed.marker,
         probes: probed.probes,
         root_read_only: sys::statvfs(c"/").ok().map(|vfs| vfs.read_only),

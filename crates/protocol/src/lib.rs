@@ -69,7 +69,9 @@ pub use kind::StreamId;
 pub use order::CommandOrder;
 pub use paths::{MASKED_PATHS, READ_ONLY_PATHS, guarded_paths};
 pub use probe::{Answer, Probe, ProbeResult};
-pub use report::{Capabilities, CgroupLimits, Filesystem, Identity, Ids, Kernel, Mount, ReadyReport, Rlimit};
+pub use report::{
+    Capabilities, CgroupLimits, Filesystem, IdRange, Identity, Ids, Kernel, Mount, ReadyReport, Rlimit,
+};
 pub use session::{GuestSession, SessionState};
 pub use to_guest::ToGuest;
 pub use warm::{Started, WarmFailed, WarmOrder, WarmUse, Warmed};

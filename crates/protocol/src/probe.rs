@@ -101,6 +101,10 @@ pub enum Probe {
     OpenInitStdout,
     /// `openat` of `/proc/1/fd/0` for reading.
     OpenInitStdin,
+    /// `openat` for writing of every file in `/sys/fs/cgroup` and in the folders in it, and `faccessat(W_OK)` of the
+    /// folders: how many are open to the job. Where none is, an answer other than `EACCES` and `EROFS` if there is one, and
+    /// one of these two otherwise. Not tried where there is nothing, or what there is can't be listed.
+    OpenCgroups,
     /// `unshare(CLONE_NEWNS)`.
     UnshareMount,
     /// `unshare(CLONE_NEWUSER)`. Last, for where it succeeds all capabilities come with it.
@@ -109,7 +113,7 @@ pub enum Probe {
 
 impl Probe {
     /// All of them, in the order in which they are made.
-    pub const ALL: [Self; 38] = [
+    pub const ALL: [Self; 39] = [
         Self::SocketAlg,
         Self::SocketAlgBit32,
         Self::SocketVsock,
@@ -146,6 +150,7 @@ impl Probe {
         Self::PrlimitInit,
         Self::OpenInitStdout,
         Self::OpenInitStdin,
+        Self::OpenCgroups,
         Self::UnshareMount,
         Self::UnshareUser,
     ];

@@ -13,6 +13,8 @@ const MAX_MOUNTS: usize = 128;
 const MAX_ITEMS: usize = 64;
 /// Most file systems of a report.
 const MAX_FILESYSTEMS: usize = 8;
+/// Most ranges of a map of ids. The kernel takes 340, and what is to be found is one.
+const MAX_RANGES: usize = 16;
 
 /// The guest's report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,6 +30,12 @@ pub struct ReadyReport {
     pub guest: Identity,
     /// A child that became the job's user exactly as the job will, before its `execve(2)`.
     pub job: Identity,
+    /// `/proc/self/uid_map`; empty where it can't be read.
+    #[serde(deserialize_with = "bounded::list::<_, _, MAX_RANGES>")]
+    pub uid_map: Vec<IdRange>,
+    /// `/proc/self/gid_map`; empty where it can't be read.
+    #[serde(deserialize_with = "bounded::list::<_, _, MAX_RANGES>")]
+    pub gid_map: Vec<IdRange>,
     /// What `personality(MARKER_PERSONA)` answered, in that child.
     pub marker: Answer,
     /// Live probes, made in that child.
@@ -101,6 +109,18 @@ pub struct Ids {
     pub saved: u32,
     /// For file access; the effective one where the kernel doesn't say.
     pub fs: u32,
+}
+
+/// One line of a map of ids (user_namespaces(7)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct IdRange {
+    /// The first id in the sandbox.
+    pub inside: u32,
+    /// What that one is outside of it.
+    pub outside: u32,
+    /// How many ids there are.
+    pub count: u32,
 }
 
 /// Capability sets as bit masks, bit n for capability n.
@@ -226,6 +246,7 @@ impl ReadyReport {
         let mut cut = shorten(&mut self.mounts, items);
         let items = items.min(MAX_ITEMS);
         cut |= shorten(&mut self.present, items) | shorten(&mut self.filesystems, MAX_FILESYSTEMS);
+        cut |= shorten(&mut self.uid_map, MAX_RANGES) | shorten(&mut self.gid_map, MAX_RANGES);
         cut |= shorten(&mut self.guest.groups, items) | shorten(&mut self.job.groups, items);
         for names in self.interfaces.iter_mut().chain(&mut self.devices) {
             cut |= shorten(names, items);

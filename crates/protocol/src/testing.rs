@@ -5,9 +5,9 @@ use proptest::prelude::*;
 
 use crate::{
     Answer, Capabilities, CgroupCounts, CgroupLimits, Ended, Exit, FileHeader, Filesystem, FromGuest,
-    Identity, Ids, Job, JobRlimit, Kernel, MAX_DATA, MAX_PAYLOAD, MAX_WINDOW, Mount, Probe, ProbeResult,
-    ReadyReport, Refused, Resource, Rlimit, Stage, Started, StreamId, ToGuest, Usage, VERSION, WarmFailed,
-    WarmOrder, WarmUse, Warmed,
+    IdRange, Identity, Ids, Job, JobRlimit, Kernel, MAX_DATA, MAX_PAYLOAD, MAX_WINDOW, Mount, Probe,
+    ProbeResult, ReadyReport, Refused, Resource, Rlimit, Stage, Started, StreamId, ToGuest, Usage, VERSION,
+    WarmFailed, WarmOrder, WarmUse, Warmed,
 };
 
 pub(crate) fn encoded(frame: &FromGuest) -> Vec<u8> {
@@ -96,6 +96,12 @@ pub(crate) fn report() -> ReadyReport {
         pid: 1,
         guest: identity(7),
         job: identity(8),
+        uid_map: vec![IdRange {
+            inside: 0,
+            outside: 1 << 30,
+            count: 65_536,
+        }],
+        gid_map: vec![],
         marker: Answer::Errno(crate::MARKER_ERRNO),
         probes: Probe::ALL
             .map(|probe| ProbeResult {

@@ -324,6 +324,7 @@ impl Shared {
         };
         let by_guest = report::check(&expected, &report);
         let not_enforceable = by_guest.not_enforceable.clone();
+        let user_namespace = report::user_namespace(&expected, &report);
         refuse(by_guest)?;
         let facts = SandboxFacts {
             sandbox_id: request.sandbox_id,
@@ -334,6 +335,7 @@ impl Shared {
             engine: host.engine.engine(),
             kernel: format!("{} {}", report.kernel.sysname, report.kernel.release),
             host: host.on_record(&request.runtime),
+            user_namespace,
             in_force: request.limits,
             enforced_digest: Digest::of(&canonical_json(body)),
             filter_digest: self.filter.digest(),

@@ -16,6 +16,7 @@ mod mounts;
 mod probes;
 pub(crate) mod report;
 pub(crate) mod tables;
+mod users;
 
 /// Most differences that are kept; more of them say no more.
 const MAX_MISMATCHES: usize = 64;

@@ -168,6 +168,7 @@ impl Sandbox for Scripted {
             engine: "scripted".to_owned(),
             kernel: "none".to_owned(),
             host: None,
+            user_namespace: None,
             in_force: request.limits,
             enforced_digest: digest,
             filter_digest: digest,

@@ -9,7 +9,7 @@ use mayfly_core::{
     id::{AttemptId, BatchId, JobId, SessionId},
     limits::{Limits, LimitsAsked},
     outcome::{Cause, Outcome, Redacted, Usage},
-    run::{Origin, SandboxFacts, WarmFacts},
+    run::{Origin, SandboxFacts, UserNamespace, WarmFacts},
     units::{ByteSize, Span},
 };
 use serde_json::Value;
@@ -221,6 +221,11 @@ fn sandbox_lines(sandbox: &SandboxFacts, exact: Option<&Limits>) -> Vec<(&'stati
             Origin::Warm { idle_ms } => format!("warm: it had waited for {}", Span::millis(idle_ms)),
         },
     ));
+    lines.extend(
+        sandbox
+            .user_namespace
+            .map(|users| ("host's users", host_users(users))),
+    );
     lines.push(("container", sandbox.container_id.clone()));
     lines.push(("settings in force", sandbox.enforced_digest.to_string()));
     lines.push(("syscall filter", sandbox.filter_digest.to_string()));
@@ -229,6 +234,16 @@ fn sandbox_lines(sandbox: &SandboxFacts, exact: Option<&Limits>) -> Vec<(&'stati
     let not_enforceable = sandbox.not_enforceable.iter();
     lines.extend(not_enforceable.map(|(what, why)| ("not enforceable", format!("{what}: {why}"))));
     lines
+}
+
+/// Who the users of a sandbox are outside of it.
+fn host_users(users: UserNamespace) -> String {
+    let UserNamespace {
+        first_uid,
+        first_gid,
+        count,
+    } = users;
+    format!("its root is user {first_uid} and group {first_gid} of the host, in a namespace of {count} ids")
 }
 
 /// What is said of the host under a sandbox.

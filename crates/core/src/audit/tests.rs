@@ -51,6 +51,7 @@ fn sandbox() -> SandboxFacts {
         engine: "Docker".to_owned(),
         kernel: "Linux".to_owned(),
         host: None,
+        user_namespace: None,
         in_force: crate::limits::LimitRules::default().defaults,
         enforced_digest: digest,
         filter_digest: digest,

@@ -3,8 +3,11 @@
 //! Made in a child that has become the job's user and ends right after, so that what a probe
 //! changes is gone with it. No argument points to memory but where said.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
+use std::fs;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
 
 use mayfly_protocol::{Answer, MARKER_PERSONA, Probe};
 
@@ -68,6 +71,7 @@ pub(crate) fn probe(probe: Probe, scratch: &CStr) -> Answer {
         Probe::PrlimitInit => prlimit_init(),
         Probe::OpenInitStdout => open(c"/proc/1/fd/1", libc::O_WRONLY),
         Probe::OpenInitStdin => open(c"/proc/1/fd/0", libc::O_RDONLY),
+        Probe::OpenCgroups => open_cgroups(),
     }
 }
 
@@ -185,6 +189,62 @@ fn open(path: &CStr, flags: i32) -> Answer {
     opened
 }
 
+/// All of `/sys/fs/cgroup` down to the files of each hierarchy of version 1.
+fn open_cgroups() -> Answer {
+    let mut answers = Vec::new();
+    match try_all_in(Path::new("/sys/fs/cgroup"), 2, &mut answers) {
+        Ok(()) => sum_up(&answers),
+        // What can't be listed was not tried.
+        Err(_) => Answer::NotTried,
+    }
+}
+
+/// One answer for many: how many were open, or what says most of why none was.
+fn sum_up(answers: &[Answer]) -> Answer {
+    let open = answers
+        .iter()
+        .filter(|answer| matches!(answer, Answer::Returned(_)))
+        .count();
+    if open > 0 {
+        return Answer::Returned(i64::try_from(open).unwrap_or(i64::MAX));
+    }
+    let usual = [libc::EACCES, libc::EROFS].map(Answer::Errno);
+    let odd = answers.iter().find(|answer| !usual.contains(answer));
+    *odd.or(answers.first()).unwrap_or(&Answer::NotTried)
+}
+
+/// Tries a folder and what is in it, down to so many folders deep. Links lead to what is tried anyway.
+fn try_all_in(folder: &Path, depth: u32, answers: &mut Vec<Answer>) -> std::io::Result<()> {
+    answers.push(may_write(&path_of(folder.into())?));
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        if kind.is_file() {
+            answers.push(open(&path_of(entry.path())?, libc::O_WRONLY));
+        } else if kind.is_dir() && depth > 1 {
+            try_all_in(&entry.path(), depth - 1, answers)?;
+        }
+    }
+    Ok(())
+}
+
+fn path_of(path: PathBuf) -> std::io::Result<CString> {
+    Ok(CString::new(path.into_os_string().into_vec())?)
+}
+
+/// Whether this process, whose real ids are its effective ones, may write to it.
+fn may_write(path: &CStr) -> Answer {
+    // SAFETY: the path ends with a NUL and outlives the call.
+    answer(unsafe {
+        libc::syscall(
+            libc::SYS_faccessat,
+            i64::from(libc::AT_FDCWD),
+            path.as_ptr(),
+            i64::from(libc::W_OK),
+        )
+    })
+}
+
 fn mknod(path: &CStr, mode: u32, device: libc::dev_t) -> Answer {
     // SAFETY: the path ends with a NUL and outlives the call.
     let made = answer(unsafe {
@@ -201,4 +261,44 @@ fn mknod(path: &CStr, mode: u32, device: libc::dev_t) -> Answer {
         unsafe { libc::unlink(path.as_ptr()) };
     }
     made
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_is_open_is_not_hidden_by_many_that_are_not() {
+        use Answer::{Errno, NotTried, Returned};
+        for (answers, told) in [
+            (vec![], NotTried),
+            (vec![Errno(libc::EACCES), Errno(libc::EROFS)], Errno(libc::EACCES)),
+            (
+                vec![Errno(libc::EROFS), Errno(libc::EPERM), Errno(libc::EACCES)],
+                Errno(libc::EPERM),
+            ),
+            (
+                vec![Errno(libc::EACCES), Returned(3), Errno(libc::EIO), Returned(0)],
+                Returned(2),
+            ),
+        ] {
+            assert_eq!(sum_up(&answers), told, "{answers:?}");
+        }
+    }
+
+    #[test]
+    fn files_and_folders_are_tried_two_folders_deep() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join("memory/deeper")).unwrap();
+        for file in ["tasks", "memory/limit", "memory/deeper/limit"] {
+            fs::write(folder.path().join(file), "").unwrap();
+        }
+        std::os::unix::fs::symlink("memory", folder.path().join("link")).unwrap();
+        let mut answers = Vec::new();
+        try_all_in(folder.path(), 2, &mut answers).unwrap();
+        // Two folders and the file in each of them.
+        assert_eq!(answers.len(), 4, "{answers:?}");
+        assert_eq!(sum_up(&answers), Answer::Returned(4));
+        assert!(try_all_in(&folder.path().join("none"), 2, &mut answers).is_err());
+    }
 }

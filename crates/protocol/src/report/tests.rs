@@ -35,6 +35,7 @@ fn a_report_of_any_size_fits_a_frame_and_says_that_it_was_cut() {
     huge.interfaces = Some(vec![long.clone(); 1000]);
     huge.devices = Some(vec![long.clone(); 1000]);
     huge.guest.groups = vec![1; 65_536];
+    huge.uid_map = vec![report().uid_map[0]; 340];
     huge.build = long.clone();
     huge.kernel.version = long;
     huge.fit();
@@ -43,10 +44,18 @@ fn a_report_of_any_size_fits_a_frame_and_says_that_it_was_cut() {
 }
 
 #[test]
-fn one_name_too_many_is_a_cut_too() {
+fn one_name_or_range_too_many_is_a_cut_too() {
     let mut many = report();
     many.interfaces = Some(vec!["lo".to_owned(); 65]);
     many.fit();
     assert!(many.truncated);
     assert_eq!(many.interfaces.as_ref().map(Vec::len), Some(64));
+    let mut many = report();
+    many.gid_map = vec![report().uid_map[0]; 17];
+    let refused = Decoder::<FromGuest>::new()
+        .decode(&mut encoded(&FromGuest::Ready(Box::new(many.clone()))).as_slice());
+    assert!(refused.is_err(), "{refused:?}");
+    many.fit();
+    assert!(many.truncated);
+    assert_eq!(as_received(&many).gid_map.len(), 16);
 }

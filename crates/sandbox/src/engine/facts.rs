@@ -114,6 +114,16 @@ impl EngineFacts {
         self.has_option("userns")
     }
 
+    /// The host's user and group that root of its containers is, where it maps them and says to which: Docker keeps such
+    /// containers in a folder of that name (moby `daemon/daemon_unix.go`, "setupDaemonRoot").
+    #[must_use]
+    pub fn mapped_root(&self) -> Option<(u32, u32)> {
+        let (_, folder) = self.details.data_folder.rsplit_once('/')?;
+        let (uid, gid) = folder.split_once('.')?;
+        let ids = (uid.parse().ok()?, gid.parse().ok()?);
+        self.remaps_users().then_some(ids)
+    }
+
     /// Whether the engine can put system calls under a filter.
     #[must_use]
     pub fn has_seccomp(&self) -> bool {
@@ -175,5 +185,27 @@ mod tests {
         assert!(facts("Podman Engine").podman);
         assert!(!facts("Engine").podman);
         assert_eq!(facts("Engine").engine(), "Docker Engine 1.2");
+    }
+
+    #[test]
+    fn who_root_of_a_container_is_stands_in_the_name_of_a_folder_where_users_are_mapped() {
+        let root = |option: &str, folder: &str| {
+            let info = SystemInfo {
+                security_options: Some(vec![option.to_owned()]),
+                docker_root_dir: Some(folder.to_owned()),
+                ..Default::default()
+            };
+            EngineFacts::of(SystemVersion::default(), info, "1.41".to_owned()).mapped_root()
+        };
+        let mapped = "/var/lib/docker/100000.200000";
+        assert_eq!(root("name=userns", mapped), Some((100_000, 200_000)));
+        for (option, folder) in [
+            ("name=seccomp,profile=default", mapped),
+            ("name=userns", "/var/lib/docker"),
+            ("name=userns", "/var/lib/docker/a.b"),
+            ("name=userns", ""),
+        ] {
+            assert_eq!(root(option, folder), None, "{option} {folder}");
+        }
     }
 }

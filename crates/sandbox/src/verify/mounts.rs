@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use mayfly_core::{limits::Limits, units::ByteSize};
+use mayfly_core::{limits::Limits, run::UserNamespace, units::ByteSize};
 use mayfly_protocol::{Mount, guarded_paths};
 
 use super::{
@@ -13,6 +13,8 @@ use super::{
 use crate::baseline::{
     ALWAYS_MASKED, ALWAYS_READ_ONLY, GUEST_MOUNT, MASKED_PATHS, READ_ONLY_PATHS, WORK, is_crun,
 };
+
+mod mapped;
 
 /// Options that say how times of access are kept, and nothing else.
 const TIMES: [&str; 5] = ["relatime", "noatime", "nodiratime", "strictatime", "lazytime"];
@@ -26,6 +28,8 @@ struct Rule<'a> {
     fstypes: &'static [&'static str],
     /// The options of the mount, times aside; exactly these.
     options: &'static [&'static str],
+    /// Those that it may have beside them.
+    may_have: &'static [&'static str],
     /// Which part of the file system is mounted; `None` where the host decides.
     root: Option<&'a str>,
     /// Options that the file system must have among others.
@@ -34,7 +38,13 @@ struct Rule<'a> {
     sticky: bool,
 }
 
-pub(super) fn check(f: &mut Findings, expected: &Expected<'_>, found: &[Mount], present: &[String]) {
+pub(super) fn check(
+    f: &mut Findings,
+    expected: &Expected<'_>,
+    users: Option<UserNamespace>,
+    found: &[Mount],
+    present: &[String],
+) {
     if expected.table() == Table::Gvisor {
         let (what, why) = reason::MOUNT_OPTIONS_GVISOR;
         f.not_enforceable(what, why);
@@ -51,7 +61,7 @@ pub(super) fn check(f: &mut Findings, expected: &Expected<'_>, found: &[Mount], 
             || "one mount".to_owned(),
             || "another over it".to_owned(),
         );
-        match rule(expected, mount) {
+        match rule(expected, users, mount) {
             Some(rule) => compare(f, expected.table(), &field, &rule, mount),
             None => f.expect(
                 false,
@@ -61,7 +71,7 @@ pub(super) fn check(f: &mut Findings, expected: &Expected<'_>, found: &[Mount], 
             ),
         }
     }
-    for point in required(expected.table()) {
+    for point in required(expected.table(), users) {
         let field = format!("mounts[{point}]");
         f.expect(
             seen.contains(point),
@@ -108,7 +118,7 @@ fn check_present(f: &mut Findings, table: Table, mounted: &BTreeSet<&str>, prese
     }
 }
 
-fn required(table: Table) -> Vec<&'static str> {
+fn required(table: Table, users: Option<UserNamespace>) -> Vec<&'static str> {
     let mut points = vec![
         "/",
         "/proc",
@@ -122,23 +132,40 @@ fn required(table: Table) -> Vec<&'static str> {
     if table == Table::HostKernel {
         points.extend(["/dev/pts", "/dev/mqueue", "/sys/fs/cgroup"]);
     }
+    if users.is_some() {
+        points.extend(mapped::DEVICES);
+    }
     points
 }
 
-fn rule<'a>(expected: &Expected<'_>, mount: &'a Mount) -> Option<Rule<'a>> {
+fn rule<'a>(expected: &Expected<'_>, users: Option<UserNamespace>, mount: &'a Mount) -> Option<Rule<'a>> {
     match expected.table() {
-        Table::HostKernel => host_kernel(expected, mount),
+        Table::HostKernel => users
+            .and_then(|users| mapped::rule(users, mount))
+            .or_else(|| host_kernel(expected, users, mount)),
         Table::Gvisor => gvisor(expected, mount),
     }
 }
 
-fn host_kernel<'a>(expected: &Expected<'_>, mount: &'a Mount) -> Option<Rule<'a>> {
+fn host_kernel<'a>(
+    expected: &Expected<'_>,
+    users: Option<UserNamespace>,
+    mount: &'a Mount,
+) -> Option<Rule<'a>> {
     let limits = &expected.request.limits;
     let job = expected.uids.job;
+    // The kernel shows the host's ids of an owner.
+    let (owner, group) = users.map_or((job, job), |users| {
+        (
+            users.first_uid.saturating_add(job),
+            users.first_gid.saturating_add(job),
+        )
+    });
     let rule = |fstypes, options, root, super_options| {
         Some(Rule {
             fstypes,
             options,
+            may_have: &[],
             root,
             super_options,
             sticky: false,
@@ -193,8 +220,8 @@ fn host_kernel<'a>(expected: &Expected<'_>, mount: &'a Mount) -> Option<Rule<'a>
                 size(limits.work),
                 inodes(limits.work),
                 "mode=700".to_owned(),
-                format!("uid={job}"),
-                format!("gid={job}"),
+                format!("uid={owner}"),
+                format!("gid={group}"),
             ],
         ),
         GUEST_MOUNT => rule(&[], &["ro"], None, nothing()),
@@ -251,6 +278,7 @@ fn gvisor<'a>(expected: &Expected<'_>, mount: &'a Mount) -> Option<Rule<'a>> {
         Some(Rule {
             fstypes,
             options,
+            may_have: &[],
             root: Some("/"),
             super_options,
             sticky: false,
@@ -304,6 +332,7 @@ fn compare(f: &mut Findings, table: Table, field: &str, rule: &Rule<'_>, found: 
         .iter()
         .map(String::as_str)
         .filter(|option| !TIMES.contains(option))
+        .filter(|option| !rule.may_have.contains(option))
         .filter(|option| table == Table::HostKernel || !NOT_SHOWN_BY_GVISOR.contains(option))
         .collect();
     f.expect(

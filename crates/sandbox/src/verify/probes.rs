@@ -10,6 +10,7 @@ use super::{Findings, report::Expected, tables::Table};
 const EPERM: i32 = 1;
 const EACCES: i32 = 13;
 const EINVAL: i32 = 22;
+const EROFS: i32 = 30;
 const ENOSYS: i32 = 38;
 
 /// What a probe has to answer.
@@ -19,6 +20,8 @@ enum Asked {
     Works,
     /// It is refused with this errno.
     Refused(i32),
+    /// It is refused by the mode of what it wants, or by a mount that is read-only.
+    NotWritable,
     /// It can't be tried, since what it needs is refused.
     NotTried,
     /// It may answer anything: what stands behind it is not the host's kernel.
@@ -30,6 +33,7 @@ impl Asked {
         match self {
             Self::Works => matches!(answer, Answer::Returned(_)),
             Self::Refused(errno) => answer == Answer::Errno(errno),
+            Self::NotWritable => [EACCES, EROFS].map(Answer::Errno).contains(&answer),
             Self::NotTried => answer == Answer::NotTried,
             Self::Free => true,
         }
@@ -79,6 +83,8 @@ fn host_kernel(probe: Probe) -> Asked {
         Probe::Clone3 => Asked::Refused(ENOSYS),
         Probe::Sendfile => Asked::Refused(EINVAL),
         Probe::OpenInitStdout | Probe::OpenInitStdin => Asked::Refused(EACCES),
+        // Where users are mapped the mounts of control groups are not read-only.
+        Probe::OpenCgroups => Asked::NotWritable,
         Probe::TcpUlp | Probe::TcpUlpBit32 => Asked::NotTried,
         Probe::SocketAlg
         | Probe::SocketAlgBit32
@@ -152,6 +158,7 @@ fn gvisor(probe: Probe) -> Asked {
         | Probe::Sendfile
         | Probe::MknodDevice
         | Probe::Userfaultfd
-        | Probe::OpenByHandleAt => Asked::Free,
+        | Probe::OpenByHandleAt
+        | Probe::OpenCgroups => Asked::Free,
     }
 }

@@ -5,12 +5,13 @@
 
 use std::{collections::BTreeSet, fmt::Display};
 
-use mayfly_core::{limits::Limits, outcome::MismatchSource, units::ByteSize};
+use mayfly_core::{limits::Limits, outcome::MismatchSource, run::UserNamespace, units::ByteSize};
 use mayfly_protocol::{Filesystem, Kernel, ReadyReport, Resource, Rlimit};
 
 use super::{
     Findings, cgroup, identity, mounts, probes,
     tables::{GVISOR_RELEASES, Table, reason},
+    users,
 };
 use crate::{
     baseline::{HOST_NAME, WORK, process_limits},
@@ -58,6 +59,8 @@ pub(crate) fn check(expected: &Expected<'_>, report: &ReadyReport) -> Findings {
         pid,
         guest,
         job,
+        uid_map,
+        gid_map,
         marker,
         probes,
         mounts,
@@ -80,8 +83,9 @@ pub(crate) fn check(expected: &Expected<'_>, report: &ReadyReport) -> Findings {
     f.equal("pid", &1, pid);
     identity::check_guest(f, expected, guest);
     identity::check_job(f, expected, job);
+    users::check(f, expected, uid_map, gid_map);
     probes::check(f, expected, *marker, probes);
-    mounts::check(f, expected, mounts, present);
+    mounts::check(f, expected, user_namespace(expected, report), mounts, present);
     // gVisor says in the mount's options alone that the root is read-only.
     if expected.table() == Table::HostKernel {
         f.equal("root_read_only", &Some(true), root_read_only);
@@ -94,6 +98,11 @@ pub(crate) fn check(expected: &Expected<'_>, report: &ReadyReport) -> Findings {
     check_lsm(f, expected.engine, lsm_label.as_deref());
     check_kernel(f, expected, kernel);
     findings
+}
+
+/// Which users of the host the sandbox's are, where they are others and the maps are as they have to be.
+pub(crate) fn user_namespace(expected: &Expected<'_>, report: &ReadyReport) -> Option<UserNamespace> {
+    users::found(expected, &report.uid_map, &report.gid_map)
 }
 
 /// A second entry of one name would hide behind the first.

@@ -64,6 +64,10 @@ pub(crate) mod reason {
         "oom_score_adj",
         "gVisor is one process to the host's memory limit: at the limit the guest ends together with the job",
     );
+    pub(crate) const USERS_GVISOR: (&str, &str) = (
+        "user_namespace_from_inside",
+        "gVisor shows the users of its own kernel; that the engine maps those of its containers is the engine's word alone",
+    );
     pub(crate) const USER_LIMITS_GVISOR: (&str, &str) = (
         "msgqueue_sigpending",
         "gVisor shows these limits and does not apply them; queues and timers count against the memory limit",

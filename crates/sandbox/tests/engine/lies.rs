@@ -16,7 +16,11 @@ use crate::{
 /// A bench whose engine can lie, and what is true of one of its sandboxes.
 pub(crate) async fn liar() -> Option<(Bench, Proxy, Seen)> {
     Bench::set_up().await?;
-    let proxy = Proxy::start().await;
+    behind(Proxy::start().await).await
+}
+
+/// The same behind this proxy.
+pub(crate) async fn behind(proxy: Proxy) -> Option<(Bench, Proxy, Seen)> {
     let bench = Bench::at(Some(proxy.address.clone()), 128, None).await?;
     // The proxy itself changes nothing: a job runs through it.
     let job = bench.python("print('honest')");
@@ -40,7 +44,7 @@ pub(crate) async fn liar() -> Option<(Bench, Proxy, Seen)> {
 }
 
 /// Tells a lie and returns what was found; nothing of a job has gone to the guest.
-async fn found_out(bench: &Bench, proxy: &Proxy, lie: Lie) -> Result<Vec<Mismatch>, PrepareError> {
+pub(crate) async fn found_out(bench: &Bench, proxy: &Proxy, lie: Lie) -> Result<Vec<Mismatch>, PrepareError> {
     // What the engine itself says is known before the start; what the kernel says can't be.
     let starts = usize::from(matches!(lie, Lie::Ready(_)));
     proxy.tell(lie);
@@ -65,7 +69,7 @@ async fn found_out(bench: &Bench, proxy: &Proxy, lie: Lie) -> Result<Vec<Mismatc
     }
 }
 
-fn named(mismatches: &[Mismatch], source: MismatchSource, place: &str) -> bool {
+pub(crate) fn named(mismatches: &[Mismatch], source: MismatchSource, place: &str) -> bool {
     mismatches.iter().any(|found| {
         found.source == source && (place.starts_with(&found.field) || found.field.starts_with(place))
     })

@@ -37,4 +37,5 @@ mod pool;
 mod preparation;
 mod redaction;
 mod toolchains;
+mod userns;
 mod warm;

@@ -73,6 +73,11 @@ impl Proxy {
     pub(crate) async fn start() -> Self {
         let engine =
             std::env::var("DOCKER_HOST").unwrap_or_else(|_| "unix:///var/run/docker.sock".to_owned());
+        Self::before(&engine).await
+    }
+
+    /// The same in front of this engine.
+    pub(crate) async fn before(engine: &str) -> Self {
         let engine = engine
             .strip_prefix("unix://")
             .expect("the tests' engine has a socket")

@@ -80,6 +80,16 @@ pub(crate) async fn docker() -> Docker {
         .unwrap()
 }
 
+/// The same at this address of a socket.
+async fn docker_at(address: &str) -> Docker {
+    let path = address.strip_prefix("unix://").unwrap();
+    Docker::connect_with_unix(path, 120, bollard::API_DEFAULT_VERSION)
+        .unwrap()
+        .negotiate_version()
+        .await
+        .unwrap()
+}
+
 /// Says that no engine answers. Where one answered when the run began (`scripts/test` says so), that is a failure: an
 /// engine that hangs would otherwise turn every test into one that was left out.
 pub(crate) fn no_engine(why: &str) {
@@ -290,6 +300,14 @@ impl Bench {
         report
     }
 
+    /// A client of the tests' own on this bench's engine.
+    pub(crate) async fn engine(&self) -> Docker {
+        match &self.config.engine {
+            Some(address) => docker_at(address).await,
+            None => docker().await,
+        }
+    }
+
     /// Containers of this test's deployment.
     pub(crate) async fn containers(&self) -> Vec<String> {
         self.list(true).await
@@ -309,7 +327,8 @@ impl Bench {
             )])),
             ..Default::default()
         };
-        let found = docker().await.list_containers(Some(options)).await.unwrap();
+        let found = self.engine().await.list_containers(Some(options)).await;
+        let found = found.unwrap();
         found.into_iter().filter_map(|container| container.id).collect()
     }
 

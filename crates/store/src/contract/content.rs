@@ -12,7 +12,7 @@ use mayfly_core::{
         CapturedStream, Cause, EndState, Mismatch, MismatchSource, Redacted, Refusal, RefusalStage,
         StreamCount, Trouble, TroubleKind, Usage,
     },
-    run::{Origin, SandboxFacts, WarmFacts},
+    run::{Origin, SandboxFacts, UserNamespace, WarmFacts},
 };
 use mayfly_dispatch::message::SessionEvent;
 
@@ -121,6 +121,11 @@ pub async fn a_report_with_hostile_text_comes_back_as_it_was(place: Arc<dyn Plac
                 missed: vec![text.clone()],
                 not_checked: vec![text.clone()],
                 checked_at: DateTime::UNIX_EPOCH,
+            }),
+            user_namespace: Some(UserNamespace {
+                first_uid: u32::MAX,
+                first_gid: u32::MAX,
+                count: 1,
             }),
             in_force: plan.resolved.limits,
             enforced_digest: Digest::of(b""),

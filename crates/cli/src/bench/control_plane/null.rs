@@ -153,6 +153,7 @@ impl Sandbox for Null {
             engine: "none: a bench".to_owned(),
             kernel: "none".to_owned(),
             host: None,
+            user_namespace: None,
             in_force: request.limits,
             enforced_digest: digest,
             filter_digest: digest,

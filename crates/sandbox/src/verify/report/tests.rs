@@ -6,6 +6,7 @@ use crate::{
     verify::{lies, silence},
 };
 
+mod mapped;
 mod present;
 
 /// A guest's report on Docker 20.10 with runc 1.1 and cgroup v1, for the default limits.
@@ -20,25 +21,45 @@ fn honest() -> serde_json::Value {
 /// The same with gVisor (runsc 20221219, Debian 12).
 const GVISOR_REPORT: &str = include_str!("../fixtures/report-gvisor.json");
 
+/// The engine of these reports.
+fn engine() -> EngineFacts {
+    EngineFacts {
+        kernel: "6.18.44-fc-v857".to_owned(),
+        ..sample_engine()
+    }
+}
+
 fn checked(runtime: &str, report: &serde_json::Value) -> Option<Findings> {
+    checked_on(&engine(), runtime, report)
+}
+
+/// The same on this engine; nothing where it is no report.
+fn checked_on(engine: &EngineFacts, runtime: &str, report: &serde_json::Value) -> Option<Findings> {
     let report: ReadyReport = serde_json::from_value(report.clone()).ok()?;
+    Some(with_expected(engine, runtime, |expected| {
+        check(expected, &report)
+    }))
+}
+
+/// What the record says of the sandbox's users.
+fn on_record(engine: &EngineFacts, runtime: &str, report: &serde_json::Value) -> Option<UserNamespace> {
+    let report: ReadyReport = serde_json::from_value(report.clone()).unwrap();
+    with_expected(engine, runtime, |expected| user_namespace(expected, &report))
+}
+
+fn with_expected<T>(engine: &EngineFacts, runtime: &str, look: impl FnOnce(&Expected<'_>) -> T) -> T {
     let mut request = sample_request();
     request.runtime = runtime.to_owned();
     assert_eq!(request.limits, LimitRules::default().defaults);
-    let engine = EngineFacts {
-        kernel: "6.18.44-fc-v857".to_owned(),
-        ..sample_engine()
-    };
-    let expected = Expected {
+    look(&Expected {
         request: &request,
-        engine: &engine,
+        engine,
         uids: UidPair {
             guest: 20_000,
             job: 20_001,
         },
         build: (runtime == "runc").then_some("0.1.0-build"),
-    };
-    Some(check(&expected, &report))
+    })
 }
 
 /// What proves nothing, each with the reason.
@@ -182,10 +203,7 @@ fn a_report_that_is_silent_about_any_one_field_is_refused() {
 #[test]
 fn a_report_for_other_limits_is_refused_for_each_of_them() {
     let honest: ReadyReport = serde_json::from_value(honest()).unwrap();
-    let engine = EngineFacts {
-        kernel: "6.18.44-fc-v857".to_owned(),
-        ..sample_engine()
-    };
+    let engine = engine();
     let changes: [(&str, Change); 7] = [
         ("cgroup.memory_bytes", |limits| limits.memory = ByteSize::mib(512)),
         ("cgroup.cpu_quota_us", |limits| {
@@ -227,10 +245,7 @@ fn the_hosts_kernel_under_the_name_of_gvisor_is_refused() {
     let honest: ReadyReport = serde_json::from_value(honest()).unwrap();
     let mut request = sample_request();
     request.runtime = "runsc".to_owned();
-    let engine = EngineFacts {
-        kernel: "6.18.44-fc-v857".to_owned(),
-        ..sample_engine()
-    };
+    let engine = engine();
     let expected = Expected {
         request: &request,
         engine: &engine,
