@@ -96,8 +96,10 @@ async fn examine(common: &Common, args: &DoctorArgs) -> Report {
         findings.extend(engine::check(engine.facts()));
     }
     findings.extend(space::check(&examined).await);
-    let (local, first_uid) = (examined.local.clone(), examined.settings.sandbox.first_uid);
-    findings.extend(bounded("host", move || host::check(local, first_uid)).await);
+    let local = examined.local.clone();
+    let engine_facts = examined.engine.as_ref().map(Engine::facts);
+    let uids = host::uids_of_sandboxes(examined.settings.sandbox.first_uid, engine_facts);
+    findings.extend(bounded("host", move || host::check(local, uids)).await);
     if let Some(engine) = &examined.engine {
         findings.push(preflight::posture(engine.facts(), &findings));
     }

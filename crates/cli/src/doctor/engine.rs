@@ -240,19 +240,23 @@ fn users(facts: &EngineFacts) -> Finding {
             .mend("use an engine that runs as root, on a host that holds nothing else worth having");
     }
     if facts.remaps_users() {
-        return Finding::problem("engine.users", "userns-remap")
-            .means(
-                "in a user namespace devices, masks and control groups are mounted otherwise than a sandbox is asked to have \
-                 them (control groups writable, on version 1): jobs are refused here before they start",
-            )
-            .mend("take `userns-remap` out of the engine's configuration, or use another engine for sandboxes");
+        let found = facts.mapped_root().map_or_else(
+            || "userns-remap".to_owned(),
+            |(uid, gid)| {
+                format!("userns-remap: root of a container is user {uid} and group {gid} of the host")
+            },
+        );
+        return Finding::ok("engine.users", found).means(
+            "one more layer: who gets out of a sandbox is a user that nothing on the host belongs to. Each sandbox's kernel has \
+             to say the same from inside, or its job is refused (gVisor's shows users of its own)",
+        );
     }
     Finding::note(
         "engine.users",
         "the engine runs as root, and containers have the host's users",
     )
     .means("the guest of a sandbox is root for its first moments, then nobody is; a job never is")
-    .mend("nothing can be done yet: an engine with user namespaces would be one more layer, and jobs are refused on it")
+    .mend("`userns-remap` in the engine's configuration would be one more layer (docs/runtimes.md, User namespaces)")
 }
 
 /// Guests end by themselves where nobody tells them to go on, so that neither choice leaves any behind.

@@ -1,9 +1,12 @@
 //! What of this host matters to sandboxes, where the engine's containers run on its kernel.
 
 use std::{
+    ops::Range,
     os::unix::fs::{FileTypeExt as _, MetadataExt as _},
     path::PathBuf,
 };
+
+use mayfly_sandbox::engine::EngineFacts;
 
 use super::{
     Locality,
@@ -97,11 +100,19 @@ struct Host {
     root: PathBuf,
 }
 
-pub(crate) fn check(local: Locality, first_uid: u32) -> Vec<Finding> {
+/// The host's uids that sandboxes have; other ones of its numbers where the engine maps the users of containers.
+pub(crate) fn uids_of_sandboxes(first_uid: u32, engine: Option<&EngineFacts>) -> Range<u32> {
+    let root = engine
+        .and_then(EngineFacts::mapped_root)
+        .map_or(0, |(uid, _)| uid);
+    root.saturating_add(first_uid)..root.saturating_add(uids::END)
+}
+
+pub(crate) fn check(local: Locality, uids: Range<u32>) -> Vec<Finding> {
     let host = Host { root: "/".into() };
     let files = match local {
         Locality::Elsewhere(why) => return vec![Finding::skipped("host", why)],
-        Locality::Local => [host.null_device(), host.uids(first_uid)],
+        Locality::Local => [host.null_device(), host.uids(uids)],
         Locality::SameKernel => ["host.dev_null", "host.uids"].map(|id| {
             Finding::skipped(
                 id,
@@ -173,13 +184,12 @@ impl Host {
     }
 
     /// Two users with one uid are one user to the kernel.
-    fn uids(&self, first: u32) -> Finding {
+    fn uids(&self, range: Range<u32>) -> Finding {
         let id = "host.uids";
         let passwd = match self.read("etc/passwd") {
             Err(error) => return Finding::skipped(id, format!("/etc/passwd can't be read: {error}")),
             Ok(passwd) => passwd,
         };
-        let range = first..uids::END;
         let taken: Vec<String> = passwd
             .lines()
             .filter_map(|line| {
@@ -188,7 +198,7 @@ impl Host {
                 range.contains(&uid).then(|| format!("{name} ({uid})"))
             })
             .collect();
-        let last = range.end - 1;
+        let (first, last) = (range.start, range.end - 1);
         if taken.is_empty() {
             return Finding::ok(
                 id,
@@ -282,14 +292,19 @@ mod tests {
     fn a_user_within_the_range_of_sandboxes_is_named() {
         let passwd = "root:x:0:0::/root:/bin/sh\nann:x:19999:1::/:/bin/sh\nben:x:20063:1::/:/bin/sh\nnobody:x:65534:1::/:\n";
         let (_folder, host) = host(&[("etc/passwd", passwd)]);
-        let found = host.uids(20_000);
+        let found = host.uids(uids_of_sandboxes(20_000, None));
         assert_eq!(found.status, Status::Warning);
         assert!(
             found.found.contains("ben (20063)") && !found.found.contains("ann"),
             "{}",
             found.found
         );
-        assert_eq!(host.uids(20_064).status, Status::Ok);
+        assert_eq!(host.uids(uids_of_sandboxes(20_064, None)).status, Status::Ok);
+        let mut mapped = crate::doctor::engine::tests::good();
+        mapped.security_options.push("name=userns".to_owned());
+        mapped.details.data_folder = "/var/lib/docker/100000.100000".to_owned();
+        assert_eq!(uids_of_sandboxes(20_000, Some(&mapped)), 120_000..160_000);
+        assert_eq!(host.uids(120_000..160_000).status, Status::Ok);
     }
 
     #[test]

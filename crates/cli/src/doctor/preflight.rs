@@ -118,7 +118,8 @@ pub(crate) fn host_check(settings: &SandboxSettings, posture: Posture, accept: &
     let accept = accept.to_vec();
     HostCheck::new(move |facts| {
         let mut findings = engine::floors(facts);
-        findings.extend(host::check(locality(facts, address.as_deref()), first_uid));
+        let uids = host::uids_of_sandboxes(first_uid, Some(facts));
+        findings.extend(host::check(locality(facts, address.as_deref()), uids));
         Looked::of(facts, &findings).judged(posture, &accept)
     })
 }

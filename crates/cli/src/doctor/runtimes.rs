@@ -224,8 +224,14 @@ fn request(examined: &Examined, image: &ImagePin, runtime: &str) -> Result<Sandb
 
 fn started(runtime: &str, facts: &SandboxFacts, took: Duration) -> Vec<Finding> {
     let id = format!("runtime.{runtime}");
+    let users = facts.user_namespace.map_or_else(String::new, |users| {
+        format!(
+            ", and that its root is user {} of the host, in a namespace of {} ids",
+            users.first_uid, users.count
+        )
+    });
     let found = format!(
-        "a sandbox was ready in {} ms; its kernel says {}",
+        "a sandbox was ready in {} ms; its kernel says {}{users}",
         took.as_millis(),
         facts.kernel
     );

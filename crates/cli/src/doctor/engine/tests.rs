@@ -164,10 +164,29 @@ fn a_missed_floor_says_that_distributions_backport() {
 
 #[test]
 fn users_of_the_engine_are_told_apart() {
-    for (option, word) in [("name=rootless", "rootless"), ("name=userns", "userns-remap")] {
-        let found = users(&with(|f| f.security_options.push(option.to_owned())));
-        assert_eq!((found.status, found.found.as_str()), (Status::Problem, word));
-    }
+    let of = |option: &str, folder: &str| {
+        users(&with(|f| {
+            f.security_options.push(option.to_owned());
+            f.details.data_folder = folder.to_owned();
+        }))
+    };
+    let rootless = of("name=rootless", "/home/ann/.local/share/docker");
+    assert_eq!(
+        (rootless.status, rootless.found.as_str()),
+        (Status::Problem, "rootless")
+    );
+    let mapped = of("name=userns", "/var/lib/docker/100000.200000");
+    assert_eq!(mapped.status, Status::Ok);
+    assert_eq!(
+        mapped.found,
+        "userns-remap: root of a container is user 100000 and group 200000 of the host"
+    );
+    let elsewhere = of("name=userns", "/var/lib/docker");
+    assert_eq!(
+        (elsewhere.status, elsewhere.found.as_str()),
+        (Status::Ok, "userns-remap")
+    );
+    assert_eq!(users(&with(|_| {})).status, Status::Note);
 }
 
 #[test]
