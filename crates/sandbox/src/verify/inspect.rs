@@ -13,10 +13,16 @@ use serde_json::{Map, Value};
 use super::Findings;
 use crate::{baseline::GUEST_MOUNT, engine::EngineFacts};
 
-/// What an image brings along and what changes nothing: ports that it declares and nobody publishes, texts for builds.
-const FREE: [&str; 4] = [
+/// What an image brings along and what changes nothing: ports that it declares and nobody publishes, texts for builds, times
+/// of a health check that `Config.Healthcheck.Test` has turned off.
+const FREE: [&str; 9] = [
     "Config.ArgsEscaped",
     "Config.ExposedPorts",
+    "Config.Healthcheck.Interval",
+    "Config.Healthcheck.Retries",
+    "Config.Healthcheck.StartInterval",
+    "Config.Healthcheck.StartPeriod",
+    "Config.Healthcheck.Timeout",
     "Config.OnBuild",
     "Config.Shell",
 ];
