@@ -3,7 +3,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use mayfly_protocol::{Decoder, FromGuest, GuestSession, Job, SessionState, StreamId, ToGuest, VERSION, WarmOrder};
+use mayfly_protocol::{
+    CollectOrder, Decoder, FromGuest, GuestSession, Job, SessionState, StreamId, ToGuest, VERSION, WarmOrder,
+};
 
 fn job(warm: bool) -> Job {
     Job {
@@ -16,6 +18,7 @@ fn job(warm: bool) -> Job {
         files: 0,
         stdin: true,
         warm,
+        collects: warm,
     }
 }
 
@@ -25,6 +28,17 @@ fn order() -> WarmOrder {
         env: vec![],
         cwd: "/".to_owned(),
         limit_ms: 1,
+    }
+}
+
+fn files() -> CollectOrder {
+    CollectOrder {
+        globs: vec!["**".to_owned()],
+        max_files: 4,
+        max_file_bytes: 64,
+        max_bytes: 128,
+        max_entries: 64,
+        max_named: 4,
     }
 }
 
@@ -51,13 +65,24 @@ fuzz_target!(|input: &[u8]| {
                         return;
                     }
                     let is_ready = matches!(frame, FromGuest::Ready(_));
-                    is_over |= matches!(frame, FromGuest::Exit(_) | FromGuest::Refused(_));
+                    is_over |= session.state() == SessionState::Ended;
                     // What was accepted can be said again, and means the same. Only its length may
                     // differ, by what JSON may leave out.
                     let mut again = Vec::new();
                     if frame.encode(&mut again).is_ok() {
                         let decoded = Decoder::<FromGuest>::new().decode(&mut again.as_slice());
                         assert_eq!(decoded, Ok(Some(frame)));
+                    }
+                    if session.state() == SessionState::Exited {
+                        for frame in [
+                            ToGuest::Collect(files()),
+                            ToGuest::Credit {
+                                stream: StreamId::ARTIFACTS,
+                                bytes: 4096,
+                            },
+                        ] {
+                            session.send(&frame).expect("the order is right");
+                        }
                     }
                     if warm && is_ready {
                         session.send(&ToGuest::Warm(order())).expect("the order is right");

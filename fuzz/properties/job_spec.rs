@@ -154,6 +154,7 @@ fn fits_its_frame(job: &ResolvedJob) {
         files: u32::try_from(job.files.len()).expect("files are counted in 32 bits"),
         stdin: true,
         warm: true,
+        collects: false,
     });
     let mut bytes = Vec::new();
     frame

@@ -244,6 +244,7 @@ impl Jobs {
             return;
         };
         let run = Run {
+            collect: None,
             job: prepared.job,
             matcher: prepared.matcher,
             stop: stopped,
@@ -259,6 +260,7 @@ impl Jobs {
             let RunEnd {
                 mut report,
                 destruction,
+                ..
             } = prepared.sandbox.run(run).await;
             output::leave(&*blobs, message.output.as_ref(), attempt, &mut report, &mut stop).await;
             if report.uploaded.is_some() {

@@ -17,6 +17,7 @@
 
 mod args;
 mod cgroup;
+mod collect;
 mod files;
 mod identity;
 mod mounts;

@@ -8,12 +8,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use mayfly_protocol::{
-    CommandOrder, Decoder, FromGuest, GuestExit, Job, ProtocolError, ReadyReport, Refused, Stage, Started,
-    StreamId, ToGuest, WarmFailed, WarmOrder, WarmUse, Warmed,
+    CommandOrder, Decoder, EncodeError, FromGuest, GuestExit, Job, ProtocolError, ReadyReport, Refused,
+    Stage, Started, StreamId, ToGuest, WarmFailed, WarmOrder, WarmUse, Warmed,
 };
 
 use crate::args::Args;
 use crate::cgroup::Cgroup;
+use crate::collect::Collector;
 use crate::complain;
 use crate::files::Files;
 use crate::queue::Queue;
@@ -52,6 +53,8 @@ pub(crate) struct Guest<'fd> {
     stderr: Outlet,
     warm: Warm,
     phase: Phase,
+    /// Whether the job's files are asked for when it is over.
+    collects: bool,
     last_alive: Instant,
     inbox: Vec<u8>,
 }
@@ -68,6 +71,10 @@ enum Phase {
     },
     /// The job's process lives, or its output is not out yet.
     Running(Box<Run>),
+    /// The job is over, and its files may be asked for.
+    Exited,
+    /// The job's files leave.
+    Collecting(Box<Collector>),
     /// The last frame waits to be written, and nothing else matters.
     Over,
 }
@@ -106,6 +113,7 @@ impl<'fd> Guest<'fd> {
             stderr: Outlet::new(StreamId::STDERR),
             warm: Warm::Never,
             phase: Phase::Idle,
+            collects: false,
             last_alive: Instant::now(),
             // Touched now, for the same reason as the queue's.
             inbox: vec![1; 64 * 1024],
@@ -149,7 +157,7 @@ impl<'fd> Guest<'fd> {
         let started = run.filter(|run| run.is_started());
         let outlet = |outlet| started.and_then(|_| Outlet::wanted(outlet, &self.queue));
         let (warm_answers, warm_orders) = match self.phase {
-            Phase::Over => (None, None),
+            Phase::Exited | Phase::Collecting(_) | Phase::Over => (None, None),
             Phase::Idle | Phase::Taking { .. } | Phase::Starting { .. } | Phase::Running(_) => {
                 self.warm.pipes()
             }
@@ -191,6 +199,11 @@ impl<'fd> Guest<'fd> {
     }
 
     fn timeout_ms(&self, now: Instant) -> i32 {
+        if let Phase::Collecting(collector) = &self.phase
+            && collector.wants_turn(&self.queue)
+        {
+            return 0;
+        }
         // One past the limit, since the limit itself is still in time.
         let alive = self
             .last_alive
@@ -233,15 +246,29 @@ impl<'fd> Guest<'fd> {
         match frame {
             ToGuest::Alive => self.last_alive = now,
             ToGuest::Credit { stream, bytes } => {
-                let outlet = if stream == StreamId::STDOUT {
-                    &mut self.stdout
-                } else {
-                    &mut self.stderr
+                let window = match (stream, &mut self.phase) {
+                    (StreamId::STDOUT, _) => &mut self.stdout.window,
+                    (StreamId::STDERR, _) => &mut self.stderr.window,
+                    (_, Phase::Collecting(collector)) => &mut collector.window,
+                    _ => return Err(broken(ProtocolError::Grant { stream, bytes })),
                 };
-                outlet.window.grant(bytes).map_err(broken)?;
+                window.grant(bytes).map_err(broken)?;
             }
+            ToGuest::Collect(order) => match self.phase {
+                Phase::Exited => {
+                    self.phase = Phase::Collecting(Box::new(Collector::new(order, &self.args)));
+                }
+                // It has refused the job.
+                Phase::Over => {}
+                _ => {
+                    return Err(broken(ProtocolError::Order {
+                        frame: "collect",
+                        state: "the job is not over",
+                    }));
+                }
+            },
             ToGuest::Kill => match &mut self.phase {
-                Phase::Idle => return Err(GuestExit::Done),
+                Phase::Idle | Phase::Exited | Phase::Collecting(_) => return Err(GuestExit::Done),
                 // A process that waits has not been given the word to start it.
                 Phase::Taking { .. } | Phase::Starting { .. } => {
                     self.refuse(Refused::new(Stage::Canceled, None, ""))?;
@@ -283,6 +310,7 @@ impl<'fd> Guest<'fd> {
     }
 
     fn take_job(&mut self, job: Job) -> Step {
+        self.collects = job.collects;
         match Program::new(job) {
             Ok(program) => {
                 self.warm.consider(&program);
@@ -399,8 +427,9 @@ impl<'fd> Guest<'fd> {
         }
         let run = match &mut self.phase {
             Phase::Running(run) => run,
-            // The job is refused: nothing may be told any more to a process that waits for it.
-            Phase::Over => return Ok(()),
+            Phase::Collecting(_) => return self.collect(),
+            // The job is refused or over: nothing may be told any more to a process that waits for it.
+            Phase::Exited | Phase::Over => return Ok(()),
             Phase::Idle | Phase::Taking { .. } | Phase::Starting { .. } => return self.tend_warm(ready, now),
         };
         if ready.child {
@@ -453,8 +482,19 @@ impl<'fd> Guest<'fd> {
     fn finish(&mut self) -> Step {
         let Some(run) = self.run() else { return Ok(()) };
         if let Some(exit) = run.exit(&self.cgroup, [&self.stdout, &self.stderr])? {
-            self.phase = Phase::Over;
+            self.phase = if self.collects { Phase::Exited } else { Phase::Over };
             self.say(&FromGuest::Exit(exit))?;
+        }
+        Ok(())
+    }
+
+    /// Goes on with the job's files.
+    fn collect(&mut self) -> Step {
+        let Phase::Collecting(collector) = &mut self.phase else {
+            return Ok(());
+        };
+        if collector.turn(&mut self.queue).map_err(unwritable)? {
+            self.phase = Phase::Over;
         }
         Ok(())
     }
@@ -465,11 +505,13 @@ impl<'fd> Guest<'fd> {
     }
 
     fn say(&mut self, frame: &FromGuest) -> Step {
-        self.queue.push(frame).map_err(|error| {
-            complain(&format!("a frame could not be written: {error}"));
-            GuestExit::Internal
-        })
+        self.queue.push(frame).map_err(unwritable)
     }
+}
+
+fn unwritable(error: EncodeError) -> GuestExit {
+    complain(&format!("a frame could not be written: {error}"));
+    GuestExit::Internal
 }
 
 fn broken(error: ProtocolError) -> GuestExit {

@@ -288,6 +288,7 @@ mod tests {
             files: 0,
             stdin: false,
             warm: false,
+            collects: false,
         }
     }
 

@@ -5,6 +5,7 @@
 //! leaves no lock behind and ids change for the whole process.
 
 mod creds;
+mod folder;
 mod io;
 mod probe;
 mod process;
@@ -13,6 +14,7 @@ pub(crate) use creds::{
     Caps, caps, clear_groups, drop_ambient, drop_bounding, dumpable, ids, keep_caps, set_caps, set_dumpable,
     set_fs_ids, set_ids, set_no_new_privs,
 };
+pub(crate) use folder::{EntryKind, list, look_at, open_file, open_folder};
 pub(crate) use io::{
     PollFd, bytes_waiting, close_all_from, copy_above, inherit_as, make_dir, open_beneath, open_dir, pipe,
     poll, read, set_nonblocking, statvfs, uname, write,

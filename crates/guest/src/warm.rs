@@ -125,6 +125,7 @@ impl Warm {
             files: 0,
             stdin: false,
             warm: false,
+            collects: false,
         });
         let program = program.map_err(|refused| refused.detail)?;
         let begun = Instant::now();

@@ -84,6 +84,9 @@ pub enum ProtocolError {
     /// More or fewer bytes of a file than its header announced.
     #[error("a file has not the size that its header announced")]
     FileSize,
+    /// More files than were asked for, or larger ones.
+    #[error("the files that are sent exceed what was asked for")]
+    Artifacts,
     /// The byte counts of `Exit` are not those of the frames that came.
     #[error("the exit frame counts {claimed} bytes on stream {}, and {received} came", stream.0)]
     ByteCount {

@@ -5,8 +5,8 @@ use crate::decoder::Incoming;
 use crate::frame::{self, Bounds};
 use crate::kind;
 use crate::{
-    EncodeError, Exit, MAX_DATA, MAX_PAYLOAD, MAX_SMALL, ProtocolError, ReadyReport, Refused, Started,
-    StreamId, WarmFailed, Warmed,
+    ArtifactEnd, ArtifactHeader, Collected, EncodeError, Exit, LeftOut, MAX_DATA, MAX_PAYLOAD, MAX_SMALL,
+    ProtocolError, ReadyReport, Refused, Started, StreamId, WarmFailed, Warmed,
 };
 
 /// A frame from the guest to the executor.
@@ -24,8 +24,18 @@ pub enum FromGuest {
     Stdout(Vec<u8>),
     /// Bytes of the job's stderr, 1 to [`MAX_DATA`], within the credit.
     Stderr(Vec<u8>),
-    /// The job has ended. Last.
+    /// The job has ended. Last, unless the job has files to collect.
     Exit(Exit),
+    /// A file leaves; `ArtifactData` and `ArtifactEnd` follow.
+    Artifact(ArtifactHeader),
+    /// Bytes of the file, 1 to [`MAX_DATA`], within the credit.
+    ArtifactData(Vec<u8>),
+    /// The file's bytes end here.
+    ArtifactEnd(ArtifactEnd),
+    /// A file that was wanted does not leave.
+    LeftOut(LeftOut),
+    /// All that may leave has left. Last.
+    Collected(Collected),
     /// The job did not start. Last.
     Refused(Refused),
     /// More credit for the job's stdin, at least 1 byte.
@@ -47,6 +57,11 @@ impl FromGuest {
             Self::Stdout(_) => "stdout",
             Self::Stderr(_) => "stderr",
             Self::Exit(_) => "exit",
+            Self::Artifact(_) => "artifact",
+            Self::ArtifactData(_) => "artifact data",
+            Self::ArtifactEnd(_) => "artifact end",
+            Self::LeftOut(_) => "left out",
+            Self::Collected(_) => "collected",
             Self::Refused(_) => "refused",
             Self::Credit { .. } => "credit",
         }
@@ -66,6 +81,11 @@ impl FromGuest {
             Self::Stdout(_) => (kind::STDOUT, StreamId::STDOUT),
             Self::Stderr(_) => (kind::STDERR, StreamId::STDERR),
             Self::Exit(_) => (kind::EXIT, StreamId::NONE),
+            Self::Artifact(_) => (kind::ARTIFACT, StreamId::NONE),
+            Self::ArtifactData(_) => (kind::ARTIFACT_DATA, StreamId::ARTIFACTS),
+            Self::ArtifactEnd(_) => (kind::ARTIFACT_END, StreamId::NONE),
+            Self::LeftOut(_) => (kind::LEFT_OUT, StreamId::NONE),
+            Self::Collected(_) => (kind::COLLECTED, StreamId::NONE),
             Self::Refused(_) => (kind::REFUSED, StreamId::NONE),
             Self::Credit { .. } => (kind::CREDIT_FROM_GUEST, StreamId::STDIN),
         };
@@ -82,8 +102,12 @@ impl FromGuest {
             Self::WarmFailed(failed) => header.json(failed, out),
             Self::Started(started) => header.json(started, out),
             Self::Exit(exit) => header.json(exit, out),
+            Self::Artifact(file) => header.json(file, out),
+            Self::ArtifactEnd(end) => header.json(end, out),
+            Self::LeftOut(file) => header.json(file, out),
+            Self::Collected(collected) => header.json(collected, out),
             Self::Refused(refused) => header.json(refused, out),
-            Self::Stdout(bytes) | Self::Stderr(bytes) => header.bytes(bytes, out),
+            Self::Stdout(bytes) | Self::Stderr(bytes) | Self::ArtifactData(bytes) => header.bytes(bytes, out),
             Self::Credit { bytes } => header.bytes(&bytes.to_be_bytes(), out),
         }
     }
@@ -92,8 +116,9 @@ impl FromGuest {
 fn bounds(kind: u8) -> Option<Bounds> {
     Some(match kind {
         kind::READY => (2, MAX_PAYLOAD),
-        kind::STDOUT | kind::STDERR => (1, MAX_DATA),
+        kind::STDOUT | kind::STDERR | kind::ARTIFACT_DATA => (1, MAX_DATA),
         kind::EXIT | kind::REFUSED | kind::STARTED | kind::WARMED | kind::WARM_FAILED => (2, MAX_SMALL),
+        kind::ARTIFACT | kind::ARTIFACT_END | kind::LEFT_OUT | kind::COLLECTED => (2, MAX_SMALL),
         kind::CREDIT_FROM_GUEST => frame::CREDIT,
         _ => return None,
     })
@@ -110,6 +135,7 @@ impl Incoming for FromGuest {
         let expected = match kind {
             kind::STDOUT => StreamId::STDOUT,
             kind::STDERR => StreamId::STDERR,
+            kind::ARTIFACT_DATA => StreamId::ARTIFACTS,
             kind::CREDIT_FROM_GUEST => StreamId::STDIN,
             _ => StreamId::NONE,
         };
@@ -122,6 +148,11 @@ impl Incoming for FromGuest {
             kind::STDOUT => Self::Stdout(payload),
             kind::STDERR => Self::Stderr(payload),
             kind::EXIT => Self::Exit(frame::parse_json(kind, &payload)?),
+            kind::ARTIFACT => Self::Artifact(frame::parse_json(kind, &payload)?),
+            kind::ARTIFACT_DATA => Self::ArtifactData(payload),
+            kind::ARTIFACT_END => Self::ArtifactEnd(frame::parse_json(kind, &payload)?),
+            kind::LEFT_OUT => Self::LeftOut(frame::parse_json(kind, &payload)?),
+            kind::COLLECTED => Self::Collected(frame::parse_json(kind, &payload)?),
             kind::REFUSED => Self::Refused(frame::parse_json(kind, &payload)?),
             kind::CREDIT_FROM_GUEST => Self::Credit {
                 bytes: frame::parse_credit(kind, stream, &payload)?,

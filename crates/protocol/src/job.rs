@@ -32,6 +32,8 @@ pub struct Job {
     /// Whether it may run in the process that waits for it: whether nothing that the process has read already, such as
     /// its environment, would be otherwise for this job. The guest looks at arguments, directory and limits itself.
     pub warm: bool,
+    /// Whether files are collected when it is over: the guest then waits after `Exit` for `Collect`, or for its end.
+    pub collects: bool,
 }
 
 /// One resource limit of the job; soft and hard are the same.

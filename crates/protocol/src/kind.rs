@@ -16,6 +16,7 @@ pub(crate) const KILL: u8 = 0x08;
 pub(crate) const ALIVE: u8 = 0x09;
 pub(crate) const CREDIT_TO_GUEST: u8 = 0x0a;
 pub(crate) const WARM: u8 = 0x0b;
+pub(crate) const COLLECT: u8 = 0x0c;
 
 pub(crate) const READY: u8 = FROM_GUEST | 0x01;
 pub(crate) const STARTED: u8 = FROM_GUEST | 0x02;
@@ -26,6 +27,11 @@ pub(crate) const REFUSED: u8 = FROM_GUEST | 0x06;
 pub(crate) const CREDIT_FROM_GUEST: u8 = FROM_GUEST | 0x07;
 pub(crate) const WARMED: u8 = FROM_GUEST | 0x08;
 pub(crate) const WARM_FAILED: u8 = FROM_GUEST | 0x09;
+pub(crate) const ARTIFACT: u8 = FROM_GUEST | 0x0a;
+pub(crate) const ARTIFACT_DATA: u8 = FROM_GUEST | 0x0b;
+pub(crate) const ARTIFACT_END: u8 = FROM_GUEST | 0x0c;
+pub(crate) const LEFT_OUT: u8 = FROM_GUEST | 0x0d;
+pub(crate) const COLLECTED: u8 = FROM_GUEST | 0x0e;
 
 /// Number of the stream that a frame belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -38,6 +44,8 @@ impl StreamId {
     pub const STDOUT: Self = Self(1);
     /// Stderr of the job.
     pub const STDERR: Self = Self(2);
+    /// Bytes of the files that leave when the job is over.
+    pub const ARTIFACTS: Self = Self(3);
     /// What frames that belong to no stream carry.
     pub const NONE: Self = Self(0);
 }

@@ -27,7 +27,11 @@
 //! Started | Refused                   ->
 //! Stdout*, Stderr*, Credit(stdin)*    ->
 //!                                     <-    Credit*, Kill
-//! Exit                                ->    and nothing after it
+//! Exit                                ->    and nothing after it, unless the job has files to collect:
+//!                                     <-    Collect, Credit(artifacts)*
+//! (Artifact, ArtifactData*, ArtifactEnd)*, LeftOut*
+//!                                     ->
+//! Collected                           ->    and nothing after it
 //! ```
 //!
 //! The executor may send all of its side in one burst: stdin has an implied first window of
@@ -39,6 +43,7 @@
 //! Absent on purpose: what the executor expects of a report, and output limits.
 
 mod bounded;
+mod collect;
 mod credit;
 mod decoder;
 mod end;
@@ -58,6 +63,10 @@ mod testing;
 mod to_guest;
 mod warm;
 
+pub use collect::{
+    ArtifactEnd, ArtifactHeader, CollectOrder, Collected, FileName, LeftOut, LeftOutWhy, MAX_ARTIFACTS,
+    MAX_GLOBS,
+};
 pub use credit::{ReceiveWindow, SendWindow};
 pub use decoder::{Decoder, Incoming};
 pub use end::{CgroupCounts, Ended, Exit, Refused, Stage, Usage};
@@ -77,7 +86,7 @@ pub use to_guest::ToGuest;
 pub use warm::{Started, WarmFailed, WarmOrder, WarmUse, Warmed};
 
 /// Version of this protocol; the guest reports it in `Ready`, the executor repeats it in `Job`.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 
 /// Bytes of a frame's header.
 pub const HEADER_BYTES: usize = 8;
@@ -85,7 +94,7 @@ pub const HEADER_BYTES: usize = 8;
 /// Largest payload of any frame.
 pub const MAX_PAYLOAD: usize = 64 * 1024;
 
-/// Largest payload of a `Stdin`, `Stdout` or `Stderr` frame.
+/// Largest payload of a `Stdin`, `Stdout`, `Stderr` or `ArtifactData` frame.
 pub const MAX_DATA: usize = 32 * 1024;
 
 /// Largest payload of a frame that is neither data nor a report, a job or an order: `Exit`, `Refused`, `File` and

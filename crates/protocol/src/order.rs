@@ -12,6 +12,7 @@ pub struct CommandOrder {
     has_start: bool,
     stdin_expected: bool,
     takes_warm: bool,
+    collects: bool,
     stdin: SendWindow,
 }
 
@@ -36,8 +37,10 @@ enum Phase {
     Running,
     /// The job runs and its stdin has ended.
     StdinClosed,
-    /// Killed: nothing but `Alive`, more `Kill`s and credit makes sense.
+    /// Killed: nothing but `Alive`, more `Kill`s, credit and, once, `Collect` makes sense.
     Killed,
+    /// The job's files are to be sent.
+    Collecting,
 }
 
 impl Default for CommandOrder {
@@ -57,6 +60,7 @@ impl CommandOrder {
             has_start: false,
             stdin_expected: false,
             takes_warm: false,
+            collects: false,
             stdin: SendWindow::new(StreamId::STDIN, STDIN_WINDOW),
         }
     }
@@ -83,6 +87,7 @@ impl CommandOrder {
                 self.has_job = true;
                 self.stdin_expected = job.stdin;
                 self.takes_warm = job.warm;
+                self.collects = job.collects;
                 Phase::Files { left: job.files }
             }
             (Phase::Files { left }, ToGuest::File(file)) => {
@@ -108,6 +113,13 @@ impl CommandOrder {
                 Phase::Running
             }
             (Phase::Running, ToGuest::StdinClose) => Phase::StdinClosed,
+            // That the job is over is for the sides to know.
+            (Phase::Running | Phase::StdinClosed | Phase::Killed, ToGuest::Collect(_))
+                if self.has_start && self.collects =>
+            {
+                self.collects = false;
+                Phase::Collecting
+            }
             (Phase::Idle, ToGuest::Credit { .. }) => return Err(self.misplaced(frame.name())),
             (phase, ToGuest::Credit { .. }) => phase,
             (_, ToGuest::Kill) => Phase::Killed,
@@ -167,6 +179,12 @@ impl CommandOrder {
         }
     }
 
+    /// Whether the job's files may still be asked for.
+    #[must_use]
+    pub fn may_collect(&self) -> bool {
+        self.collects
+    }
+
     /// Whether a job has been sent.
     #[must_use]
     pub fn has_job(&self) -> bool {
@@ -189,6 +207,7 @@ impl CommandOrder {
             Phase::Running => "the job runs",
             Phase::StdinClosed => "the job runs and its stdin is closed",
             Phase::Killed => "the job is killed",
+            Phase::Collecting => "its files are sent",
         };
         ProtocolError::Order { frame, state }
     }

@@ -1,6 +1,9 @@
 //! What the guest may send, and when: the executor's side of one conversation.
 
+use self::collection::Collection;
 use crate::{CommandOrder, FromGuest, ProtocolError, ReceiveWindow, StreamId, ToGuest, VERSION};
+
+mod collection;
 
 /// Order, credit and byte counts of one conversation with a guest, as the executor sees it.
 ///
@@ -13,6 +16,7 @@ pub struct GuestSession {
     commands: CommandOrder,
     stdout: Output,
     stderr: Output,
+    collection: Option<Collection>,
 }
 
 /// Where a conversation is.
@@ -24,7 +28,11 @@ pub enum SessionState {
     Ready,
     /// The job runs.
     Started,
-    /// `Exit` or `Refused` has come.
+    /// `Exit` has come, and the job's files may be asked for.
+    Exited,
+    /// The job's files come.
+    Collecting,
+    /// The guest's last word has come: `Exit`, `Refused` or `Collected`.
     Ended,
     /// The guest has broken the protocol.
     Broken,
@@ -82,6 +90,7 @@ impl GuestSession {
             commands: CommandOrder::new(),
             stdout: Output::new(StreamId::STDOUT),
             stderr: Output::new(StreamId::STDERR),
+            collection: None,
         }
     }
 
@@ -97,12 +106,16 @@ impl GuestSession {
         self.commands.stdin_credit()
     }
 
-    /// Credit of stdout or stderr that the guest has not used; 0 for any other stream.
+    /// Credit of stdout, stderr or files that the guest has not used; 0 for any other stream.
     #[must_use]
     pub fn outstanding(&self, stream: StreamId) -> u32 {
         match stream {
             StreamId::STDOUT => self.stdout.window.outstanding(),
             StreamId::STDERR => self.stderr.window.outstanding(),
+            StreamId::ARTIFACTS => self
+                .collection
+                .as_ref()
+                .map_or(0, |collection| collection.window.outstanding()),
             _ => 0,
         }
     }
@@ -130,22 +143,40 @@ impl GuestSession {
                     state: self.describe(),
                 });
             }
+            state if state != SessionState::Exited && matches!(frame, ToGuest::Collect(_)) => {
+                return Err(ProtocolError::Order {
+                    frame: frame.name(),
+                    state: self.describe(),
+                });
+            }
             SessionState::AwaitingReady
             | SessionState::Ready
             | SessionState::Started
+            | SessionState::Exited
+            | SessionState::Collecting
             | SessionState::Broken => {}
         }
         let mut commands = self.commands.clone();
         commands.accept(frame)?;
-        if let ToGuest::Credit { stream, bytes } = *frame {
-            match stream {
-                StreamId::STDOUT => self.stdout.window.grant(bytes)?,
-                StreamId::STDERR => self.stderr.window.grant(bytes)?,
-                _ => return Err(ProtocolError::Grant { stream, bytes }),
+        match *frame {
+            ToGuest::Credit { stream, bytes } => self.grant(stream, bytes)?,
+            ToGuest::Collect(ref order) => {
+                self.collection = Some(Collection::new(order));
+                self.state = SessionState::Collecting;
             }
+            _ => {}
         }
         self.commands = commands;
         Ok(())
+    }
+
+    fn grant(&mut self, stream: StreamId, bytes: u32) -> Result<(), ProtocolError> {
+        match (stream, &mut self.collection) {
+            (StreamId::STDOUT, _) => self.stdout.window.grant(bytes),
+            (StreamId::STDERR, _) => self.stderr.window.grant(bytes),
+            (StreamId::ARTIFACTS, Some(collection)) => collection.window.grant(bytes),
+            _ => Err(ProtocolError::Grant { stream, bytes }),
+        }
     }
 
     /// Checks a frame that has come.
@@ -159,7 +190,17 @@ impl GuestSession {
     }
 
     fn judge(&mut self, frame: &FromGuest) -> Result<SessionState, ProtocolError> {
-        use SessionState::{AwaitingReady, Ended, Ready, Started};
+        use SessionState::{AwaitingReady, Collecting, Ended, Exited, Ready, Started};
+        if let (Collecting, Some(collection)) = (self.state, &mut self.collection) {
+            match frame {
+                FromGuest::Artifact(file) => return collection.begin(file).map(|()| Collecting),
+                FromGuest::ArtifactData(data) => return collection.data(data).map(|()| Collecting),
+                FromGuest::ArtifactEnd(end) => return collection.end(end).map(|()| Collecting),
+                FromGuest::LeftOut(_) => return collection.left_out().map(|()| Collecting),
+                FromGuest::Collected(collected) => return collection.over(collected).map(|()| Ended),
+                _ => {}
+            }
+        }
         match (self.state, frame) {
             (AwaitingReady, FromGuest::Ready(report)) if report.version == VERSION => Ok(Ready),
             (AwaitingReady, FromGuest::Ready(report)) => Err(ProtocolError::Version {
@@ -179,7 +220,11 @@ impl GuestSession {
             (Started, FromGuest::Exit(exit)) => {
                 self.stdout.check_count(exit.stdout_bytes)?;
                 self.stderr.check_count(exit.stderr_bytes)?;
-                Ok(Ended)
+                Ok(if self.commands.may_collect() {
+                    Exited
+                } else {
+                    Ended
+                })
             }
             _ => Err(ProtocolError::Order {
                 frame: frame.name(),
@@ -195,6 +240,8 @@ impl GuestSession {
             SessionState::Ready if self.commands.has_job() => "the job is not complete",
             SessionState::Ready => "no job was sent",
             SessionState::Started => "the job runs",
+            SessionState::Exited => "the job is over",
+            SessionState::Collecting => "its files come",
             SessionState::Ended => "the conversation is over",
             SessionState::Broken => "the guest has broken the protocol",
         }

@@ -4,10 +4,11 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use crate::{
-    Answer, Capabilities, CgroupCounts, CgroupLimits, Ended, Exit, FileHeader, Filesystem, FromGuest,
-    IdRange, Identity, Ids, Job, JobRlimit, Kernel, MAX_DATA, MAX_PAYLOAD, MAX_WINDOW, Mount, Probe,
-    ProbeResult, ReadyReport, Refused, Resource, Rlimit, Stage, Started, StreamId, ToGuest, Usage, VERSION,
-    WarmFailed, WarmOrder, WarmUse, Warmed,
+    Answer, ArtifactEnd, ArtifactHeader, Capabilities, CgroupCounts, CgroupLimits, CollectOrder, Collected,
+    Ended, Exit, FileHeader, FileName, Filesystem, FromGuest, IdRange, Identity, Ids, Job, JobRlimit, Kernel,
+    LeftOut, LeftOutWhy, MAX_DATA, MAX_PAYLOAD, MAX_WINDOW, Mount, Probe, ProbeResult, ReadyReport, Refused,
+    Resource, Rlimit, Stage, Started, StreamId, ToGuest, Usage, VERSION, WarmFailed, WarmOrder, WarmUse,
+    Warmed,
 };
 
 pub(crate) fn encoded(frame: &FromGuest) -> Vec<u8> {
@@ -28,7 +29,24 @@ pub(crate) fn job(files: u32, stdin: bool) -> Job {
         files,
         stdin,
         warm: false,
+        collects: false,
     }
+}
+
+/// An order for at most two files of at most 8 bytes, 10 in all, of which two more may be named.
+pub(crate) fn collect_order() -> CollectOrder {
+    CollectOrder {
+        globs: vec!["**".to_owned()],
+        max_files: 2,
+        max_file_bytes: 8,
+        max_bytes: 10,
+        max_entries: 100,
+        max_named: 2,
+    }
+}
+
+pub(crate) fn file_name(bytes: &[u8]) -> FileName {
+    FileName::new(bytes.to_vec()).unwrap()
 }
 
 /// The start of a job that asked for no process that waits.
@@ -180,6 +198,10 @@ fn path() -> impl Strategy<Value = String> {
         })
 }
 
+fn any_name() -> impl Strategy<Value = FileName> {
+    vec(any::<u8>(), 1..30).prop_filter_map("a way out", FileName::new)
+}
+
 pub(crate) fn any_to_guest() -> impl Strategy<Value = ToGuest> {
     let job = (
         vec(".{0,20}", 1..5),
@@ -208,6 +230,7 @@ pub(crate) fn any_to_guest() -> impl Strategy<Value = ToGuest> {
                 limit: Some(u64::MAX)
             }],
             warm: !stdin,
+            collects: stdin,
             ..self::job(files, stdin)
         })),
         (path(), 0_u32..=0o777, any::<u64>()).prop_map(|(path, mode, size)| ToGuest::File(FileHeader {
@@ -220,11 +243,19 @@ pub(crate) fn any_to_guest() -> impl Strategy<Value = ToGuest> {
         Just(ToGuest::Start),
         data(MAX_DATA).prop_map(ToGuest::Stdin),
         Just(ToGuest::StdinClose),
+        (vec(".{0,20}", 0..5), any::<u32>(), any::<u64>()).prop_map(|(globs, max_files, max_bytes)| {
+            ToGuest::Collect(CollectOrder {
+                globs,
+                max_files,
+                max_bytes,
+                ..collect_order()
+            })
+        }),
         Just(ToGuest::Kill),
         Just(ToGuest::Alive),
         (
             1..=MAX_WINDOW,
-            prop_oneof![Just(StreamId::STDOUT), Just(StreamId::STDERR)]
+            prop::sample::select(vec![StreamId::STDOUT, StreamId::STDERR, StreamId::ARTIFACTS])
         )
             .prop_map(|(bytes, stream)| ToGuest::Credit { stream, bytes }),
     ]
@@ -266,5 +297,24 @@ pub(crate) fn any_from_guest() -> impl Strategy<Value = FromGuest> {
             detail
         ))),
         (1..=MAX_WINDOW).prop_map(|bytes| FromGuest::Credit { bytes }),
+        (any_name(), any::<u64>())
+            .prop_map(|(name, size)| FromGuest::Artifact(ArtifactHeader { name, size })),
+        data(MAX_DATA).prop_map(FromGuest::ArtifactData),
+        any::<Option<i32>>().prop_map(|errno| FromGuest::ArtifactEnd(ArtifactEnd { errno })),
+        (any_name(), any::<Option<u64>>()).prop_map(|(name, size)| {
+            FromGuest::LeftOut(LeftOut {
+                name,
+                why: LeftOutWhy::Link,
+                size,
+                errno: None,
+            })
+        }),
+        (any::<u32>(), any::<bool>()).prop_map(|(entries, incomplete)| {
+            FromGuest::Collected(Collected {
+                entries,
+                not_named: 0,
+                incomplete,
+            })
+        }),
     ]
 }

@@ -4,7 +4,8 @@ use crate::decoder::Incoming;
 use crate::frame::{self, Bounds};
 use crate::kind;
 use crate::{
-    EncodeError, FileHeader, Job, MAX_DATA, MAX_PAYLOAD, MAX_SMALL, ProtocolError, StreamId, WarmOrder,
+    CollectOrder, EncodeError, FileHeader, Job, MAX_DATA, MAX_PAYLOAD, MAX_SMALL, ProtocolError, StreamId,
+    WarmOrder,
 };
 
 /// A frame from the executor to the guest.
@@ -26,13 +27,15 @@ pub enum ToGuest {
     Stdin(Vec<u8>),
     /// The job's stdin ends here.
     StdinClose,
-    /// Kill the job, or give it up before its start.
+    /// Send these files, now that the job is over. Once, after `Exit`.
+    Collect(CollectOrder),
+    /// Kill the job, or give it up before its start, or send no more files.
     Kill,
     /// The executor lives. Sent every second; a guest without one for 10 s kills its job and exits.
     Alive,
-    /// More credit for the job's stdout or stderr.
+    /// More credit for the job's stdout or stderr, or for its files.
     Credit {
-        /// [`StreamId::STDOUT`] or [`StreamId::STDERR`].
+        /// [`StreamId::STDOUT`], [`StreamId::STDERR`] or [`StreamId::ARTIFACTS`].
         stream: StreamId,
         /// At least 1; at most [`crate::MAX_WINDOW`] may be outstanding.
         bytes: u32,
@@ -52,6 +55,7 @@ impl ToGuest {
             Self::Start => "start",
             Self::Stdin(_) => "stdin",
             Self::StdinClose => "stdin close",
+            Self::Collect(_) => "collect",
             Self::Kill => "kill",
             Self::Alive => "alive",
             Self::Credit { .. } => "credit",
@@ -74,6 +78,7 @@ impl ToGuest {
             Self::Start => (kind::START, none),
             Self::Stdin(_) => (kind::STDIN, StreamId::STDIN),
             Self::StdinClose => (kind::STDIN_CLOSE, StreamId::STDIN),
+            Self::Collect(_) => (kind::COLLECT, none),
             Self::Kill => (kind::KILL, none),
             Self::Alive => (kind::ALIVE, none),
             Self::Credit { stream, .. } => (kind::CREDIT_TO_GUEST, *stream),
@@ -89,6 +94,7 @@ impl ToGuest {
             Self::Warm(order) => header.json(order, out),
             Self::Job(job) => header.json(job, out),
             Self::File(file) => header.json(file, out),
+            Self::Collect(order) => header.json(order, out),
             Self::FileData(bytes) | Self::Stdin(bytes) => header.bytes(bytes, out),
             Self::Credit { bytes, .. } => header.bytes(&bytes.to_be_bytes(), out),
             Self::FileEnd | Self::Start | Self::StdinClose | Self::Kill | Self::Alive => {
@@ -100,7 +106,7 @@ impl ToGuest {
 
 fn bounds(kind: u8) -> Option<Bounds> {
     Some(match kind {
-        kind::JOB | kind::WARM => (2, MAX_PAYLOAD),
+        kind::JOB | kind::WARM | kind::COLLECT => (2, MAX_PAYLOAD),
         kind::FILE => (2, MAX_SMALL),
         kind::FILE_DATA => (1, MAX_PAYLOAD),
         kind::STDIN => (1, MAX_DATA),
@@ -153,13 +159,17 @@ impl Incoming for ToGuest {
                 Self::StdinClose
             }
             kind::CREDIT_TO_GUEST => {
-                if stream != StreamId::STDOUT && stream != StreamId::STDERR {
+                if ![StreamId::STDOUT, StreamId::STDERR, StreamId::ARTIFACTS].contains(&stream) {
                     return Err(ProtocolError::Stream { kind, stream });
                 }
                 Self::Credit {
                     stream,
                     bytes: frame::parse_credit(kind, stream, &payload)?,
                 }
+            }
+            kind::COLLECT => {
+                on(StreamId::NONE)?;
+                Self::Collect(frame::parse_json(kind, &payload)?)
             }
             kind::FILE_END => on(StreamId::NONE).map(|()| Self::FileEnd)?,
             kind::START => on(StreamId::NONE).map(|()| Self::Start)?,

@@ -11,6 +11,7 @@
 //! back in silence; the archive API is never used on a container that has run; every call to the engine has a bound.
 //! No type of the engine's client shows in a public signature, error sources apart.
 
+pub mod collect;
 pub mod engine;
 pub mod error;
 pub mod filter;

@@ -100,7 +100,7 @@ impl Outbox {
 
     /// The next frame that may be sent.
     pub(crate) fn next(&mut self, session: &GuestSession) -> Option<ToGuest> {
-        if session.state() == SessionState::Ended {
+        if matches!(session.state(), SessionState::Ended | SessionState::Exited) {
             return None;
         }
         if let Some(frame) = self.urgent.pop_front() {
@@ -194,6 +194,7 @@ impl Outbox {
             files: u32::try_from(self.job.files.len()).unwrap_or(u32::MAX),
             stdin: self.job.stdin.is_some(),
             warm: self.start.warm,
+            collects: self.start.collects,
         }
     }
 }

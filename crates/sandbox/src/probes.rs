@@ -288,12 +288,18 @@ async fn attempt(subject: &Subject<'_>, probe: &Probe) -> Result<Vec<String>, St
     };
     let live: Arc<Listener> = Arc::new(listener);
     let run = ready.run(Run {
+        collect: None,
         matcher: Matchers::default().of(&job).map_err(|error| error.to_string())?,
         job,
         stop,
         live,
     });
-    let (counted, RunEnd { report, destruction }) = both(count, run).await;
+    let (
+        counted,
+        RunEnd {
+            report, destruction, ..
+        },
+    ) = both(count, run).await;
     refuse_unproven(&report)?;
     let mut wrong = judge(probe, &subject.runtime, &report, counted);
     if let Some(destruction) = destruction {

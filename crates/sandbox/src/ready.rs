@@ -8,6 +8,7 @@ use mayfly_core::run::{RunReport, SandboxFacts};
 use crate::{
     baseline::job_environment,
     channel::Channel,
+    collect::collect,
     container::Container,
     docker::Shared,
     engine::{ContainerEnd, Engine},
@@ -44,7 +45,7 @@ impl ReadySandbox for ReadyContainer {
         self.channel.is_open()
     }
 
-    async fn run(self: Box<Self>, run: Run) -> RunEnd {
+    async fn run(self: Box<Self>, mut run: Run) -> RunEnd {
         let Self {
             shared,
             container,
@@ -60,14 +61,21 @@ impl ReadySandbox for ReadyContainer {
             environment,
             warm: matches!(admitted, Some(Ok(()))),
             killed_before: warm.is_some_and(|warm| warm.killed_for_memory),
+            collects: run.collect.is_some(),
         };
-        let matcher = run.matcher.clone();
+        let (matcher, wanted, stop) = (run.matcher.clone(), run.collect.take(), run.stop.clone());
         let conversation = converse(&mut channel, run, start, shared.kill_grace, clock).await;
         if let Some((facts, admitted)) = facts.warm.as_mut().zip(admitted) {
             warm::conclude(facts, admitted, conversation.warm);
             facts.why_cold.iter_mut().for_each(|why| clean(&matcher, why));
         }
         let ended_at = clock.now();
+        let collected = match (wanted, &conversation.ending) {
+            (Some(wanted), Ending::Exit(exit)) => {
+                collect(&mut channel, wanted, exit, stop, &matcher, shared.kill_grace).await
+            }
+            _ => None,
+        };
         let mut complaint = channel.complaint();
         clean(&matcher, &mut complaint);
         if !complaint.is_empty() {
@@ -104,7 +112,11 @@ impl ReadySandbox for ReadyContainer {
             ended_at,
             uploaded: None,
         };
-        RunEnd { report, destruction }
+        RunEnd {
+            report,
+            collected,
+            destruction,
+        }
     }
 
     async fn discard(self: Box<Self>) {

@@ -69,6 +69,8 @@ pub(crate) struct Start {
     pub(crate) warm: bool,
     /// Whether the kernel killed something for memory before there was a job.
     pub(crate) killed_before: bool,
+    /// Whether files may be collected when the job is over.
+    pub(crate) collects: bool,
 }
 
 /// Speaks with the guest until the job's end.
@@ -84,6 +86,7 @@ pub(crate) async fn converse(
         mut stop,
         live,
         matcher,
+        collect: _,
     } = run;
     let mut state = State::new(&job, start, live.as_ref(), &matcher, clock);
     let ready = channel.writer();
@@ -113,7 +116,7 @@ pub(crate) async fn converse(
 }
 
 /// The first reason to stop. A sender that is gone will never give one.
-async fn stopped(stop: &mut watch::Receiver<Option<KilledFor>>) -> KilledFor {
+pub(crate) async fn stopped(stop: &mut watch::Receiver<Option<KilledFor>>) -> KilledFor {
     let reason = stop
         .wait_for(Option::is_some)
         .await
@@ -196,7 +199,14 @@ impl<'a> State<'a> {
             FromGuest::Exit(exit) => return Some(Ending::Exit(exit)),
             FromGuest::Refused(refused) => return Some(Ending::Refused(refused)),
             // The session refuses them here, before they come to this.
-            FromGuest::Ready(_) | FromGuest::Warmed(_) | FromGuest::WarmFailed(_) => {}
+            FromGuest::Ready(_)
+            | FromGuest::Warmed(_)
+            | FromGuest::WarmFailed(_)
+            | FromGuest::Artifact(_)
+            | FromGuest::ArtifactData(_)
+            | FromGuest::ArtifactEnd(_)
+            | FromGuest::LeftOut(_)
+            | FromGuest::Collected(_) => {}
         }
         None
     }

@@ -14,7 +14,14 @@ use mayfly_core::{
 };
 use tokio::{sync::watch, task::JoinHandle};
 
-use crate::{error::EngineError, host::HostCheck, reaper::Swept, redaction::Matcher, warm::WarmCommand};
+use crate::{
+    collect::{Collect, Collection},
+    error::EngineError,
+    host::HostCheck,
+    reaper::Swept,
+    redaction::Matcher,
+    warm::WarmCommand,
+};
 
 /// All that is fixed when a sandbox is created, before its job is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -132,6 +139,8 @@ pub struct Run {
     pub live: Arc<dyn LiveOutput>,
     /// What is taken out of that output, and out of what is said of the job, before anybody gets it.
     pub matcher: Matcher,
+    /// Which of the job's files are wanted when it is over; none: the sandbox goes with all of them.
+    pub collect: Option<Collect>,
 }
 
 /// A run that is over.
@@ -139,6 +148,8 @@ pub struct Run {
 pub struct RunEnd {
     /// What came of it; nothing that is found out later changes it.
     pub report: RunReport,
+    /// What came of the files that were wanted, where the program was started and its end was one after which they are.
+    pub collected: Option<Collection>,
     /// The rest of the container's end, where it was not waited for.
     pub destruction: Option<Destruction>,
 }
@@ -178,6 +189,7 @@ impl From<RunReport> for RunEnd {
     fn from(report: RunReport) -> Self {
         Self {
             report,
+            collected: None,
             destruction: None,
         }
     }

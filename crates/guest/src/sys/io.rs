@@ -158,7 +158,12 @@ pub(crate) fn open_beneath(parent: BorrowedFd<'_>, name: &CStr, mode: u32) -> Re
     openat(Some(parent), name, flags, mode)
 }
 
-fn openat(parent: Option<BorrowedFd<'_>>, name: &CStr, flags: libc::c_int, mode: u32) -> Result<OwnedFd> {
+pub(super) fn openat(
+    parent: Option<BorrowedFd<'_>>,
+    name: &CStr,
+    flags: libc::c_int,
+    mode: u32,
+) -> Result<OwnedFd> {
     let parent = parent.map_or(libc::AT_FDCWD, |fd| fd.as_raw_fd());
     // SAFETY: the name ends with a NUL and outlives the call.
     let fd = check(unsafe { libc::openat(parent, name.as_ptr(), flags, mode) })?;

@@ -308,7 +308,12 @@ impl Guest {
                 FromGuest::Ready(_)
                 | FromGuest::Credit { .. }
                 | FromGuest::Warmed(_)
-                | FromGuest::WarmFailed(_) => {}
+                | FromGuest::WarmFailed(_)
+                | FromGuest::Artifact(_)
+                | FromGuest::ArtifactData(_)
+                | FromGuest::ArtifactEnd(_)
+                | FromGuest::LeftOut(_)
+                | FromGuest::Collected(_) => {}
             }
         }
     }
@@ -462,6 +467,7 @@ pub(crate) fn job(argv: &[&str], files: u32) -> Job {
         files,
         stdin: false,
         warm: false,
+        collects: false,
     }
 }
 

@@ -3,7 +3,7 @@ use mayfly_protocol::{Ended, FromGuest, GuestExit, StreamId, ToGuest};
 use crate::guest;
 use crate::harness::{Options, STARTED, WORK, job, python, shell};
 
-fn code(exit: GuestExit) -> Option<i32> {
+pub(crate) fn code(exit: GuestExit) -> Option<i32> {
     Some(i32::from(exit.code()))
 }
 

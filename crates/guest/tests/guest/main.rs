@@ -9,6 +9,8 @@ mod alike;
 #[cfg(test)]
 mod attacks;
 #[cfg(test)]
+mod collect;
+#[cfg(test)]
 mod harness;
 #[cfg(test)]
 mod lifecycle;

@@ -5,6 +5,8 @@ use super::*;
 use crate::testing::{exit, job, report, started, started_by, warm_order};
 use crate::{FileHeader, Job, MAX_WINDOW, Refused, STDIN_WINDOW, Stage, WarmFailed, WarmUse, Warmed};
 
+mod collection;
+
 /// One thing that either end does.
 #[derive(Debug, Clone)]
 enum Act {
@@ -284,6 +286,7 @@ fn any_act() -> impl Strategy<Value = Act> {
         Just(Act::Receive(started_by(WarmUse::Used))),
         Just(Act::Receive(started_by(WarmUse::Gone))),
         Just(Act::Receive(started_by(WarmUse::Silent))),
+        Just(Act::Receive(FromGuest::ArtifactData(vec![0]))),
         Just(Act::Send(ToGuest::Start)),
         Just(Act::Send(ToGuest::Kill)),
         Just(Act::Send(ToGuest::StdinClose)),
@@ -349,6 +352,12 @@ fn may_follow(history: &[Act], frame: &FromGuest) -> bool {
             runs && exit.stdout_bytes == came(StreamId::STDOUT) as u64
                 && exit.stderr_bytes == came(StreamId::STDERR) as u64
         }
+        // No job here has files to collect.
+        FromGuest::Artifact(_)
+        | FromGuest::ArtifactData(_)
+        | FromGuest::ArtifactEnd(_)
+        | FromGuest::LeftOut(_)
+        | FromGuest::Collected(_) => false,
     }
 }
 

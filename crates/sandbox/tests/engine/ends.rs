@@ -132,6 +132,7 @@ async fn cell(bench: &Bench, program: Program, fault: Fault) -> Vec<String> {
     };
     let (speaks, spoken) = watch::channel(false);
     let run = Run {
+        collect: None,
         matcher: matcher(&job),
         job: Arc::new(job.clone()),
         stop: stopped,

@@ -202,6 +202,7 @@ async fn what_a_neighbour_has_used_up_is_there_for_the_next_job() {
     let honest = bench.python(&format!("{HOG}\nprint(counted(), flush=True)\nos._exit(0)"));
     let hogging = bench.sandboxes.prepare(bench.request(&hog)).await.unwrap();
     let hogging = hogging.run(Run {
+        collect: None,
         matcher: matcher(&hog),
         job: Arc::new(hog),
         stop: stopped,
@@ -211,6 +212,7 @@ async fn what_a_neighbour_has_used_up_is_there_for_the_next_job() {
         speaks.wait_for(|speaks| *speaks).await.unwrap();
         let sandbox = bench.sandboxes.prepare(bench.request(&honest)).await.unwrap();
         let run = Run {
+            collect: None,
             matcher: matcher(&honest),
             job: Arc::new(honest),
             stop: watch::channel(None).1,

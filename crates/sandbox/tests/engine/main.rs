@@ -23,8 +23,10 @@ mod support;
 #[path = "../../../../tests/hostile/battery/table.rs"]
 mod table;
 
+mod collect;
 mod ends;
 mod floor;
+mod harmful;
 mod host;
 mod hostile;
 mod images;

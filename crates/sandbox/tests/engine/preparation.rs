@@ -349,6 +349,7 @@ async fn a_run_comes_back_from_an_engine_that_freezes_and_the_trouble_is_not_the
     let sandbox = bench.sandboxes.prepare(bench.request(&job)).await.unwrap();
     let begun = Instant::now();
     let run = Run {
+        collect: None,
         matcher: matcher(&job),
         job: Arc::new(job.clone()),
         stop: watch::channel(None).1,
@@ -381,6 +382,7 @@ async fn a_run_comes_back_from_an_engine_that_freezes_and_the_trouble_is_not_the
     job.limits = limits(|limits| limits.wall = Span::seconds(20));
     let sandbox = bench.sandboxes.prepare(bench.request(&job)).await.unwrap();
     let run = Run {
+        collect: None,
         matcher: matcher(&job),
         job: Arc::new(job),
         stop: watch::channel(None).1,

@@ -273,6 +273,7 @@ impl Bench {
     pub(crate) async fn run_keeping_others(&self, job: ResolvedJob) -> RunReport {
         let sandbox = self.sandboxes.prepare(self.request(&job)).await.unwrap();
         let run = Run {
+            collect: None,
             matcher: matcher(&job),
             job: Arc::new(job),
             stop: watch::channel(None).1,
@@ -290,6 +291,7 @@ impl Bench {
     ) -> RunReport {
         let sandbox = self.sandboxes.prepare(self.request(&job)).await.unwrap();
         let run = Run {
+            collect: None,
             matcher: matcher(&job),
             job: Arc::new(job),
             stop,
