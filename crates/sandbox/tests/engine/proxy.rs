@@ -281,6 +281,8 @@ impl Shared {
         let inspects = request.first_line.starts_with("GET ")
             && request.first_line.contains("/containers/")
             && request.first_line.contains("/json")
+            // A list is nobody's inspect.
+            && !request.first_line.contains("/containers/json")
             && answer.first_line.contains(" 200 ");
         if !inspects {
             return;
