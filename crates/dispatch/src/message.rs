@@ -24,7 +24,9 @@ pub use batch::{
 pub(crate) use codec::encoded_bytes;
 pub use codec::{DecodeError, Inbound, MAX_MESSAGE_BYTES, READS, VERSION, Wire};
 pub use control::{Control, Order};
-pub use dispatch::{BLOBS_SINCE, BlobPlaces, DispatchMessage, InputBlob, OutputPlace, SECRETS_SINCE};
+pub use dispatch::{
+    BLOBS_SINCE, BlobPlaces, DispatchMessage, InputBlob, MODES_SINCE, OutputPlace, SECRETS_SINCE,
+};
 pub use reply::{Answer, DenyReason, Reply, Stop, StopReason, Verdict};
 pub use tick::{Judged, MAX_JUDGED, Tick};
 

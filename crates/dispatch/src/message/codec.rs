@@ -19,7 +19,8 @@ pub const VERSION: u32 = 1;
 /// | 3 | what lies on the server and not in the message: [`DispatchMessage::input`] and [`DispatchMessage::output`], what reports say of them, and of trouble with them |
 /// | 4 | self-tests ([`SessionEvent::SelfTested`](super::SessionEvent::SelfTested)) |
 /// | 5 | jobs with secrets, which executors take out of their output: an order for one is no order for an older executor |
-pub const READS: u32 = 5;
+/// | 6 | files with modes, and orders for such jobs likewise |
+pub const READS: u32 = 6;
 
 /// Longest message that is looked at, in bytes. Content travels in the message, as base64: 32 MiB of output or 16 MiB
 /// of input, the ceilings of the default policy, fit.

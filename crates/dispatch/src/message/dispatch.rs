@@ -19,6 +19,9 @@ pub const BLOBS_SINCE: u32 = 3;
 /// The first version in which an order may be for a job with secrets.
 pub const SECRETS_SINCE: u32 = 5;
 
+/// The first version in which a file of a job may have a mode of its own.
+pub const MODES_SINCE: u32 = 6;
+
 /// One publication of an attempt: all that an executor needs to run it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -88,10 +91,12 @@ impl DispatchMessage {
     /// The oldest version in which there is such a job. What reads less would run it without a part of what it is.
     #[must_use]
     pub fn least_version(&self) -> u32 {
-        if self.resolved.secrets.is_empty() {
-            VERSION
-        } else {
+        if self.resolved.files.iter().any(|file| file.mode.is_some()) {
+            MODES_SINCE
+        } else if !self.resolved.secrets.is_empty() {
             SECRETS_SINCE
+        } else {
+            VERSION
         }
     }
 }

@@ -74,6 +74,17 @@ fn an_order_with_secrets_is_none_for_older_readers_and_stays_so_when_it_names_bl
 }
 
 #[test]
+fn an_order_with_modes_is_none_for_older_readers_and_stays_so_when_it_names_blobs() {
+    let mut whole = order(5 << 20);
+    whole.resolved.files[0].mode = mayfly_core::job::FileMode::new(0o640);
+    assert_eq!(whole.least_version(), MODES_SINCE);
+    whole.v = whole.least_version();
+    let sent = places().equip(whole, READS, NOW);
+    assert!(sent.input.is_some());
+    assert_eq!(sent.v, MODES_SINCE);
+}
+
+#[test]
 fn a_short_order_and_one_for_an_older_reader_carry_everything() {
     for (order, reads) in [
         (order(1000), READS),
