@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import uuid
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from conftest import Connect, Server
 
 import mayfly
-from mayfly import File, JobSpec, Limits, Mayfly, Retry
+from mayfly import Archive, File, JobSpec, Limits, Mayfly, Retry
 
 
 def test_a_program_runs_and_its_result_has_all_of_it(client: Mayfly) -> None:
@@ -27,6 +28,33 @@ def test_a_program_runs_and_its_result_has_all_of_it(client: Mayfly) -> None:
         job.check()
     assert failed.value.job.stdout.text == "42\n"
     assert client.run("pass", check=True).error is None
+
+
+def test_an_archive_becomes_files_and_files_have_modes(client: Mayfly, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "project.zip", "w") as project:
+        project.writestr("tools/answer.py", "ANSWER = 42\n")
+        project.writestr("data.txt", "seven\n")
+    program = (
+        "import os, sys\nsys.path.insert(0, 'lib')\nfrom tools.answer import ANSWER\n"
+        "print(ANSWER, open('lib/data.txt').read().strip(), oct(os.stat('key').st_mode & 0o777))\n"
+    )
+    job = client.run(
+        JobSpec(
+            source=program,
+            files={"key": File("k", mode="0600")},
+            archives=[Archive(tmp_path / "project.zip", into="lib")],
+        )
+    )
+    assert job.stdout.text == "42 seven 0o600\n", job.error
+
+    evil = tmp_path / "evil.zip"
+    with zipfile.ZipFile(evil, "w") as project:
+        project.writestr("../out", "x")
+        project.writestr("fine", "x")
+        project.writestr("/etc/passwd", "x")
+    with pytest.raises(mayfly.Invalid) as refused:
+        client.submit(JobSpec(source="pass", archives=[Archive(evil, format="zip")]))
+    assert [fault.code for fault in refused.value.faults] == ["bad_path", "bad_path"]
 
 
 def test_everything_that_a_job_can_ask_for_arrives(client: Mayfly, tmp_path: Path) -> None:

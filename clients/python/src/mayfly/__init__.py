@@ -46,12 +46,13 @@ from .errors import (
 )
 from .events import EndEvent, Event, GapEvent, OutputEvent, StateEvent
 from .job import Batch, BatchJob, Job, JobLine, Output, OutputPart, Submitted, Usage
-from .spec import File, JobSpec, Limits, Retry
+from .spec import Archive, File, JobSpec, Limits, Retry
 
 __all__ = [
     "VERSION",
     "AnswerTooLarge",
     "ApiError",
+    "Archive",
     "AsyncMayfly",
     "BadRequest",
     "Batch",

@@ -72,10 +72,23 @@ class Retry:
 
 @dataclass(frozen=True)
 class File:
-    """A file that is put into `/work`, where it has to be executable. Otherwise its content alone does."""
+    """A file that is put into `/work`, where it has to be executable or have a mode. Otherwise its content alone does."""
 
     content: Content
     executable: bool = False
+    #: Three octal digits, for owner, group and others, such as `"0640"`. Either this or `executable`.
+    mode: str | None = None
+
+
+@dataclass(frozen=True)
+class Archive:
+    """An archive whose files are put into `/work` (docs/files.md has what is taken)."""
+
+    content: bytes | Path
+    #: What it is; where this is left out its first bytes say it.
+    format: Literal["zip", "tar", "tar.gz"] | None = None
+    #: The folder below `/work` into which it goes; `/work` itself where it is left out.
+    into: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +109,8 @@ class JobSpec:
     stdin: Content | None = None
     #: Files that are put into `/work`, by their paths below it.
     files: Mapping[str, Content | File] = field(default_factory=dict)
+    #: Archives whose files are put into `/work` as well.
+    archives: Sequence[Archive] = ()
     #: Environment variables.
     env: Mapping[str, str] = field(default_factory=dict)
     #: Environment variables whose values are taken out of what the job writes, at least 4 bytes each (docs/redaction.md).
@@ -131,6 +146,7 @@ class JobSpec:
             "args": list(self.args),
             "stdin": None if self.stdin is None else blob("stdin", self.stdin),
             "files": [_file(path, content) for path, content in self.files.items()],
+            "archives": [_archive(position, archive) for position, archive in enumerate(self.archives)],
             "env": dict(self.env),
             "secrets": dict(self.secrets),
             "limits": self.limits.to_wire(),
@@ -193,7 +209,13 @@ def _read(name: str, path: os.PathLike[str]) -> bytes:
 
 def _file(path: str, content: Content | File) -> dict[str, Any]:
     file = content if isinstance(content, File) else File(content)
-    return {"path": path, "content": blob(f"files[{path!r}]", file.content), "executable": file.executable}
+    body = {"path": path, "content": blob(f"files[{path!r}]", file.content), "executable": file.executable}
+    return body if file.mode is None else body | {"mode": file.mode}
+
+
+def _archive(position: int, archive: Archive) -> dict[str, Any]:
+    content = blob(f"archives[{position}]", archive.content)
+    return _given({"content": content, "format": archive.format, "into": archive.into})
 
 
 def _instant(at: datetime | None) -> str | None:
