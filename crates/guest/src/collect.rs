@@ -6,7 +6,7 @@
 use std::ffi::CString;
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use mayfly_protocol::{
     ArtifactEnd, ArtifactHeader, CollectOrder, Collected, EncodeError, FileName, FromGuest, LeftOut,
@@ -144,9 +144,7 @@ impl Collector {
         }
         self.entries += 1;
         let path = [folder.path.as_slice(), name.as_bytes()].concat();
-        let (guest_id, job_id) = (self.guest_id, self.job_id);
-        let found = identity::as_job_files(guest_id, job_id, || sys::look_at(folder.fd.as_fd(), &name));
-        match found {
+        match self.in_folder(|fd| sys::look_at(fd, &name)) {
             Ok((EntryKind::Folder, _)) => {
                 if path.len() >= MAX_PATH_BYTES {
                     return self.leave_out(queue, path, LeftOutWhy::NameTooLong, None, None);
@@ -185,9 +183,10 @@ impl Collector {
         name: &CString,
         size: u64,
     ) -> Result<bool, EncodeError> {
-        let why = if path.len() > MAX_PATH_BYTES {
-            Some(LeftOutWhy::NameTooLong)
-        } else if size > self.order.max_file_bytes {
+        let Some(file_name) = FileName::new(path.clone()) else {
+            return self.leave_out(queue, path, LeftOutWhy::NameTooLong, Some(size), None);
+        };
+        let why = if size > self.order.max_file_bytes {
             Some(LeftOutWhy::TooLarge)
         } else if self.order.max_files == 0 {
             Some(LeftOutWhy::TooManyFiles)
@@ -201,16 +200,16 @@ impl Collector {
         }
         match self.in_folder(|fd| sys::open_file(fd, name)) {
             Ok(fd) => {
-                let Some(name) = FileName::new(path) else {
-                    return Ok(true);
-                };
                 self.order.max_files -= 1;
                 self.order.max_bytes -= size;
                 self.open = Some(Open {
                     file: fd.into(),
                     missing: size,
                 });
-                queue.push(&FromGuest::Artifact(ArtifactHeader { name, size }))?;
+                queue.push(&FromGuest::Artifact(ArtifactHeader {
+                    name: file_name,
+                    size,
+                }))?;
                 Ok(true)
             }
             Err(errno) => self.leave_out(queue, path, LeftOutWhy::Unreadable, Some(size), Some(errno)),
@@ -263,13 +262,10 @@ impl Collector {
         }
     }
 
-    /// Opens something in the folder that is being looked at.
-    fn in_folder(
-        &self,
-        open: impl FnOnce(std::os::fd::BorrowedFd<'_>) -> sys::Result<OwnedFd>,
-    ) -> sys::Result<OwnedFd> {
+    /// Does something as the job in the folder that is being looked at.
+    fn in_folder<T>(&self, work: impl FnOnce(BorrowedFd<'_>) -> sys::Result<T>) -> sys::Result<T> {
         let folder = self.folders.last().ok_or(Errno(libc::ENOENT))?;
-        self.as_job(|| open(folder.fd.as_fd()))
+        self.as_job(|| work(folder.fd.as_fd()))
     }
 
     fn as_job<T>(&self, work: impl FnOnce() -> sys::Result<T>) -> sys::Result<T> {

@@ -286,7 +286,6 @@ struct Content {
     clean: Vec<u8>,
     /// Decided by the first piece.
     is_text: Option<bool>,
-    raw: Vec<u8>,
 }
 
 impl Content {
@@ -298,23 +297,16 @@ impl Content {
             redactor: Redactor::new(matcher),
             clean: Vec::new(),
             is_text: None,
-            raw: Vec::new(),
         }
     }
 
     /// Takes the next piece, and returns what is to be handed on.
-    fn take(&mut self, piece: &[u8]) -> &[u8] {
+    fn take<'a>(&'a mut self, piece: &'a [u8]) -> &'a [u8] {
         let is_text = *self.is_text.get_or_insert_with(|| looks_like_text(piece));
         self.clean.clear();
         self.redactor.push(piece, &mut self.clean);
-        let given = if is_text {
-            &self.clean
-        } else {
-            // What it would look like without is nobody's: a picture with a mark in it is no picture.
-            self.raw.clear();
-            self.raw.extend_from_slice(piece);
-            &self.raw
-        };
+        // A picture with a mark in it is no picture.
+        let given = if is_text { &self.clean } else { piece };
         self.hash.update(given);
         self.bytes += given.len() as u64;
         given

@@ -62,10 +62,14 @@ pub(crate) fn list(folder: BorrowedFd<'_>, most: usize) -> Result<(Vec<CString>,
     }
     let mut names = Vec::new();
     let whole = loop {
-        // SAFETY: the stream is open, and this is the only thread.
-        let entry = unsafe { libc::readdir(stream) };
+        // SAFETY: the stream is open, and this is the only thread; its errno is there for as long as it is.
+        let (entry, errno) = unsafe {
+            *libc::__errno_location() = 0;
+            (libc::readdir(stream), *libc::__errno_location())
+        };
         if entry.is_null() {
-            break true;
+            // The end, unless it is a failure.
+            break errno == 0;
         }
         // SAFETY: the entry is valid until the next call, and its name ends with a NUL.
         let name = unsafe { CStr::from_ptr((&raw const (*entry).d_name).cast()) };

@@ -237,7 +237,7 @@ async fn of_more_output_than_is_kept_head_tail_count_and_hash_are() {
 }
 
 /// Gives the stop signal when the job has begun to speak, so that nothing has to be slept for.
-struct StopOnOutput(watch::Sender<Option<KilledFor>>);
+pub(crate) struct StopOnOutput(pub(crate) watch::Sender<Option<KilledFor>>);
 
 #[async_trait::async_trait]
 impl LiveOutput for StopOnOutput {
