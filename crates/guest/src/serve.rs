@@ -250,6 +250,8 @@ impl<'fd> Guest<'fd> {
                     (StreamId::STDOUT, _) => &mut self.stdout.window,
                     (StreamId::STDERR, _) => &mut self.stderr.window,
                     (_, Phase::Collecting(collector)) => &mut collector.window,
+                    // It was on its way when the last word was said.
+                    (_, Phase::Over) => return Ok(()),
                     _ => return Err(broken(ProtocolError::Grant { stream, bytes })),
                 };
                 window.grant(bytes).map_err(broken)?;

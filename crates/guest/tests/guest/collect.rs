@@ -266,6 +266,21 @@ fn a_guest_waits_for_the_word_and_a_kill_ends_it() {
 }
 
 #[test]
+fn credit_that_comes_after_the_last_word_means_nothing() {
+    let guest = guest!();
+    let program = "open('large', 'wb').write(b'x' * 200000)";
+    guest.run(collecting(python(program)), &[]);
+    guest.send(&ToGuest::Collect(order(&["*"])));
+    guest.grant(StreamId::ARTIFACTS, 256 * 1024);
+    assert!(matches!(guest.next(), FromGuest::Artifact(_)));
+    assert!(matches!(guest.next(), FromGuest::ArtifactData(_)));
+    // With that credit all of it is said in one turn, and waits to be read.
+    guest.grant(StreamId::ARTIFACTS, 1);
+    while !matches!(guest.next(), FromGuest::Collected(_)) {}
+    assert_eq!(guest.exit_code(), code(GuestExit::Done));
+}
+
+#[test]
 fn a_job_without_files_to_collect_is_over_with_its_end() {
     let guest = guest!();
     guest.run(shell("true"), &[]);
