@@ -20,6 +20,8 @@ const IMAGE_IS_FRESH: Duration = Duration::from_secs(1);
 
 pub(crate) struct App {
     pub(crate) parts: ApiParts,
+    /// A key that is on no record: whoever has it is in this process.
+    pub(crate) own_key: Option<KeyRecord>,
     pub(crate) waiters: Waiters,
     pub(crate) keys: Fresh<KeyId, KeyRecord>,
     pub(crate) images: Fresh<String, ImagePin>,
@@ -42,7 +44,7 @@ pub(crate) struct App {
 pub(crate) type Shared = Arc<App>;
 
 impl App {
-    pub(crate) fn new(parts: ApiParts) -> Self {
+    pub(crate) fn new(parts: ApiParts, own_key: Option<KeyRecord>) -> Self {
         let limits = &parts.limits;
         let kib = |bytes: u64| usize::try_from(bytes.div_ceil(1024)).unwrap_or(Semaphore::MAX_PERMITS);
         Self {
@@ -63,6 +65,7 @@ impl App {
                 std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             )),
             stop: CancellationToken::new(),
+            own_key,
             parts,
         }
     }

@@ -109,6 +109,9 @@ fn shown(headers: &HeaderMap) -> ApiResult<ApiKey> {
 
 /// The record of a key, as it was within the last second.
 pub(crate) async fn find(app: &App, id: KeyId) -> ApiResult<Option<KeyRecord>> {
+    if let Some(own) = app.own_key.as_ref().filter(|own| own.id == id) {
+        return Ok(Some(own.clone()));
+    }
     let moment = app.moment();
     if let Some(record) = app.keys.get(&id, moment) {
         return Ok(Some(record));

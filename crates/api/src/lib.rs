@@ -39,9 +39,15 @@ pub use serve::{ServeError, TlsError, tls_config};
 use std::{sync::Arc, time::Duration};
 
 use axum::Router;
-use mayfly_core::{clock::Clock, digest::Digest, job::ResolvedJob, policy::Policy, units::ByteSize};
+use mayfly_core::{
+    account::Role, clock::Clock, digest::Digest, id::TenantId, job::ResolvedJob, policy::Policy,
+    units::ByteSize,
+};
 use mayfly_dispatch::ledger::Context;
-use mayfly_store::seam::Store;
+use mayfly_store::{
+    accounts::{KeyRecord, Standing},
+    seam::Store,
+};
 use tokio::net::TcpListener;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_util::sync::CancellationToken;
@@ -132,8 +138,29 @@ impl Api {
     #[must_use]
     pub fn new(parts: ApiParts) -> Self {
         Self {
-            app: Arc::new(App::new(parts)),
+            app: Arc::new(App::new(parts, None)),
         }
+    }
+
+    /// An API for callers in this process alone, and the one key beside those on record that opens it. It is kept nowhere, and
+    /// ends with the API. What [`Api::router`] gives answers for as long as [`Api::attend`] runs.
+    #[must_use]
+    pub fn in_process(parts: ApiParts, tenant: TenantId, role: Role) -> (Self, ApiKey) {
+        let key = ApiKey::generate();
+        let record = KeyRecord {
+            id: key.id(),
+            tenant: Some(tenant),
+            role,
+            name: "in-process".to_owned(),
+            secret: key.digest(),
+            created_at: parts.clock.now(),
+            expires_at: None,
+            revoked_at: None,
+            last_used_at: None,
+            standing: Standing::Valid,
+        };
+        let app = Arc::new(App::new(parts, Some(record)));
+        (Self { app }, key)
     }
 
     /// The OpenAPI document, as it is served.
@@ -157,7 +184,15 @@ impl Api {
         serve::run(&self.app, router, listener, tls, stop).await
     }
 
-    fn router(&self) -> Router {
+    /// What is beside the routes where they are not served by [`Api::serve`]: wakes whoever waits, until it is asked to stop.
+    /// Then waits and streams end.
+    pub async fn attend(self, stop: CancellationToken) {
+        self.app.waiters.run(stop).await;
+        self.app.stop.cancel();
+    }
+
+    /// Every route, with its guard.
+    pub fn router(&self) -> Router {
         routes::router(&self.app)
     }
 }

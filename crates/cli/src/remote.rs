@@ -27,7 +27,7 @@ pub(crate) use self::{
 use crate::{exit, failure::Failure};
 
 /// Most bytes of one answer: a job whose outputs are as large as the usual policy lets them be.
-const MAX_ANSWER: usize = 256 << 20;
+pub(crate) const MAX_ANSWER: usize = 256 << 20;
 
 /// A server, and what commands have beside it.
 pub(crate) struct Remote {

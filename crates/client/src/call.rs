@@ -18,6 +18,7 @@ use crate::{
     address::ServerUrl,
     body::{self, BodyError},
     error::{ClientError, Refusal},
+    in_process::Handler,
     key::ApiKey,
     patience::{self, Repeat},
 };
@@ -50,6 +51,8 @@ pub struct ClientConfig {
 #[derive(Debug, Clone)]
 pub struct Client {
     http: reqwest::Client,
+    /// What answers in this process, where no connection is made.
+    here: Option<Handler>,
     config: ClientConfig,
 }
 
@@ -154,7 +157,36 @@ impl Client {
             builder = builder.tls_certs_only(certificates);
         }
         let http = builder.build().map_err(ClientError::Build)?;
-        Ok(Self { http, config })
+        Ok(Self {
+            http,
+            here: None,
+            config,
+        })
+    }
+
+    /// The same client, whose requests are answered in this process.
+    pub(crate) fn answered_by(self, handler: Handler) -> Self {
+        Self {
+            here: Some(handler),
+            ..self
+        }
+    }
+
+    /// The same client, whose requests are by somebody else.
+    #[must_use]
+    pub fn with_key(&self, key: ApiKey) -> Self {
+        self.with_config(ClientConfig {
+            key: Some(key),
+            ..self.config.clone()
+        })
+    }
+
+    fn with_config(&self, config: ClientConfig) -> Self {
+        Self {
+            http: self.http.clone(),
+            here: self.here.clone(),
+            config,
+        }
     }
 
     /// Where the server is.
@@ -166,13 +198,10 @@ impl Client {
     /// The same client, whose requests are repeated for so long.
     #[must_use]
     pub fn with_patience(&self, patience: Duration) -> Self {
-        Self {
-            http: self.http.clone(),
-            config: ClientConfig {
-                patience,
-                ..self.config.clone()
-            },
-        }
+        self.with_config(ClientConfig {
+            patience,
+            ..self.config.clone()
+        })
     }
 
     /// How long its requests are repeated.
@@ -287,10 +316,12 @@ impl Client {
                 .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
                 .body(body.clone());
         }
-        request
-            .send()
-            .await
-            .map_err(|error| self.unsent(call.doing, error))
+        let request = request.build().map_err(|error| self.unsent(call.doing, error))?;
+        match &self.here {
+            None => self.http.execute(request).await,
+            Some(handler) => handler.answer(request).await,
+        }
+        .map_err(|error| self.unsent(call.doing, error))
     }
 
     fn unsent(&self, doing: &'static str, error: reqwest::Error) -> ClientError {

@@ -2,6 +2,7 @@
 //!
 //! Start with [`Client`]: it has a method for each route, in `routes`. What every request goes through is in `call`:
 //! its bounds, and when it is repeated. `events` follows a job's stream across lost connections, `page` walks a list.
+//! `in_process` reaches an API without a connection, by the same requests.
 //! Nothing here is unbounded: each request has a time, each answer a size, each repetition an end.
 
 mod address;
@@ -9,6 +10,7 @@ mod body;
 mod call;
 mod error;
 mod events;
+mod in_process;
 mod key;
 mod page;
 mod patience;

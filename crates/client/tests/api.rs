@@ -67,8 +67,8 @@ async fn key(store: &Arc<dyn Store>, tenant: Option<TenantId>, role: Role) -> St
     key.reveal()
 }
 
-fn serve(store: &Arc<dyn Store>, listener: TcpListener) -> (CancellationToken, JoinHandle<()>) {
-    let api = Api::new(ApiParts {
+fn parts(store: &Arc<dyn Store>) -> ApiParts {
+    ApiParts {
         store: Arc::clone(store),
         clock: Arc::new(SystemClock),
         policy: Policy::default(),
@@ -87,7 +87,11 @@ fn serve(store: &Arc<dyn Store>, listener: TcpListener) -> (CancellationToken, J
         dead_letters: Arc::new(Nothing),
         health: Arc::new(Nothing),
         limits: ApiLimits::standard(),
-    });
+    }
+}
+
+fn serve(store: &Arc<dyn Store>, listener: TcpListener) -> (CancellationToken, JoinHandle<()>) {
+    let api = Api::new(parts(store));
     let stop = CancellationToken::new();
     let asked = stop.clone();
     let task = TaskTracker::new().spawn(async move { api.serve(listener, None, asked).await.unwrap() });
@@ -357,4 +361,52 @@ async fn tenants_and_keys_are_made_listed_and_revoked() {
     assert_eq!(admin.images().await.unwrap().images.len(), 1);
     assert!(admin.dead_letters(10).await.unwrap().dead_letters.is_empty());
     assert!(admin.ready().await.unwrap().ready);
+}
+
+#[tokio::test]
+async fn an_api_of_this_process_answers_without_a_connection_and_by_the_same_guards() {
+    let ground = Ground::new().await;
+    let tenant = ground.submitter.whoami().await.unwrap().tenant.unwrap();
+    let (api, key) = Api::in_process(parts(&ground.store), tenant, Role::Submitter);
+    let here = Client::in_process(api.router(), Some(ApiKey::new(&key.reveal()).unwrap()), 16 << 20).unwrap();
+    let stop = CancellationToken::new();
+    let attending = TaskTracker::new().spawn(api.attend(stop.clone()));
+
+    let job = here.submit(&spec(&[]), "key-1").await.unwrap().job;
+    let mut events = here.events(job);
+    assert!(
+        matches!(events.next().await.unwrap(), Some(JobEvent::State(state)) if state.state == State::Queued)
+    );
+    let (ended, canceled) = tokio::join!(here.wait(job, Duration::from_secs(10)), here.cancel(job));
+    assert_eq!(canceled.unwrap().answer, CancelWord::Canceled);
+    assert_eq!(ended.unwrap().state, State::Canceled);
+    assert!(matches!(events.next().await.unwrap(), Some(JobEvent::State(_))));
+    assert!(matches!(events.next().await.unwrap(), Some(JobEvent::End(end)) if end.state == State::Canceled));
+    // Refusals are the same, with the key's role, with another key, with none.
+    let new = TenantToMake {
+        name: "team-c".to_owned(),
+        weight: None,
+        most_in_flight: None,
+        most_queued: None,
+    };
+    let forbidden = here.create_tenant(&new).await;
+    assert_eq!(forbidden.unwrap_err().code(), Some(Code::Forbidden));
+    let unknown = here.with_key(ApiKey::new(&mayfly_api::ApiKey::generate().reveal()).unwrap());
+    assert_eq!(
+        unknown.job(job).await.unwrap_err().code(),
+        Some(Code::Unauthenticated)
+    );
+    // The key is of that API alone, and on no record.
+    let elsewhere = client(ground.address, &key.reveal());
+    assert_eq!(
+        elsewhere.whoami().await.unwrap_err().code(),
+        Some(Code::Unauthenticated)
+    );
+
+    let waiting = here.submit(&spec(&[]), "key-2").await.unwrap().job;
+    let (waited, ()) = tokio::join!(here.wait(waiting, Duration::from_secs(60)), async {
+        stop.cancel()
+    });
+    assert_eq!(waited.unwrap().state, State::Queued, "a wait ends with the API");
+    attending.await.unwrap();
 }

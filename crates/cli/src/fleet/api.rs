@@ -38,6 +38,25 @@ pub(crate) struct Parts<'a> {
     pub(crate) health: Arc<dyn HealthSource>,
 }
 
+impl Parts<'_> {
+    pub(crate) fn into_api(self) -> ApiParts {
+        let (pool, server) = (self.pool, self.server);
+        ApiParts {
+            store: self.store,
+            clock: self.clock,
+            policy: self.settings.policy.clone(),
+            baseline: mayfly_sandbox::baseline_digest(),
+            pool: Arc::new(move |_| pool.clone()),
+            context: Arc::new(move || server.context()),
+            live: self.live,
+            fleet: self.fleet,
+            dead_letters: self.dead_letters,
+            health: self.health,
+            limits: ApiLimits::standard(),
+        }
+    }
+}
+
 /// An API that serves.
 pub(crate) struct Serving {
     pub(crate) task: JoinHandle<()>,
@@ -68,21 +87,7 @@ pub(crate) async fn serve(
         .local_addr()
         .map_err(|error| Failure::new(exit::INTERNAL, error))?;
     let url = url(&settings.public_url, bound, tls.is_some());
-    let pool = parts.pool;
-    let server = parts.server;
-    let api = Api::new(ApiParts {
-        store: parts.store,
-        clock: parts.clock,
-        policy: parts.settings.policy.clone(),
-        baseline: mayfly_sandbox::baseline_digest(),
-        pool: Arc::new(move |_| pool.clone()),
-        context: Arc::new(move || server.context()),
-        live: parts.live,
-        fleet: parts.fleet,
-        dead_letters: parts.dead_letters,
-        health: parts.health,
-        limits: ApiLimits::standard(),
-    });
+    let api = Api::new(parts.into_api());
     tracing::info!(%url, listen = %bound, "the API is served");
     let task = tokio_util::task::TaskTracker::new().spawn(async move {
         if let Err(error) = api.serve(listener, tls, stop).await {

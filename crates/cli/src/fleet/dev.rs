@@ -92,7 +92,12 @@ pub(crate) async fn serve(
     stop: CancellationToken,
     failed: CancellationToken,
 ) -> Result<Serving, Failure> {
-    let parts = api::Parts {
+    api::serve(parts(session, embedded, hub), stop, failed).await
+}
+
+/// What the API of embedded roles is made of.
+pub(crate) fn parts<'a>(session: &'a Session, embedded: &Embedded, hub: SharedHub) -> api::Parts<'a> {
+    api::Parts {
         settings: &session.settings,
         store: Arc::clone(&session.store),
         clock: Arc::clone(&session.clock),
@@ -105,8 +110,7 @@ pub(crate) async fn serve(
             server: Arc::clone(embedded.server()),
         }),
         health: Arc::new(Health(Arc::clone(&session.store))),
-    };
-    api::serve(parts, stop, failed).await
+    }
 }
 
 fn greeting(url: &str, key: Option<&ApiKey>) -> String {
