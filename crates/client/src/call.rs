@@ -224,15 +224,32 @@ impl Client {
     /// Status and body of an answer of success to a request, which is sent again while that is safe and there is patience
     /// for it.
     pub(crate) async fn answer(&self, call: &Call<'_>) -> Result<(u16, Vec<u8>), ClientError> {
-        let once = async || {
-            let within = self.within(call, async {
-                let mut response = self.open(call).await?;
-                let body = self.body(call, &mut response).await?;
-                Ok((response.status().as_u16(), body))
-            });
-            within.await
+        let give_up_at = Instant::now() + self.config.patience;
+        let mut repetitions = 0;
+        loop {
+            let error = match self.once(call).await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            let left = give_up_at.saturating_duration_since(Instant::now());
+            let Some(wait) = patience::wait(&error, call.repeat, repetitions, left) else {
+                return Err(error);
+            };
+            if repetitions == 0 {
+                tracing::warn!("{error}; trying again for up to {} s", left.as_secs());
+            }
+            tokio::time::sleep(wait).await;
+            repetitions += 1;
+        }
+    }
+
+    async fn once(&self, call: &Call<'_>) -> Result<(u16, Vec<u8>), ClientError> {
+        let answered = async {
+            let mut response = self.open(call).await?;
+            let body = self.body(call, &mut response).await?;
+            Ok((response.status().as_u16(), body))
         };
-        self.repeatedly(call.repeat, once).await
+        self.within(call, answered).await
     }
 
     /// The body of an answer of any status, asked for once.
@@ -263,31 +280,6 @@ impl Client {
             after: limit,
         });
         tokio::time::timeout(limit, answered).await.unwrap_or(out_of_time)
-    }
-
-    /// Does something again while that is safe and there is patience for it.
-    async fn repeatedly<T>(
-        &self,
-        repeat: Repeat,
-        once: impl AsyncFn() -> Result<T, ClientError>,
-    ) -> Result<T, ClientError> {
-        let give_up_at = Instant::now() + self.config.patience;
-        let mut repetitions = 0;
-        loop {
-            let error = match once().await {
-                Ok(value) => return Ok(value),
-                Err(error) => error,
-            };
-            let left = give_up_at.saturating_duration_since(Instant::now());
-            let Some(wait) = patience::wait(&error, repeat, repetitions, left) else {
-                return Err(error);
-            };
-            if repetitions == 0 {
-                tracing::warn!("{error}; trying again for up to {} s", left.as_secs());
-            }
-            tokio::time::sleep(wait).await;
-            repetitions += 1;
-        }
     }
 
     /// Sends a request once. The answer is one of success, its body still to be read.
