@@ -10,6 +10,7 @@ use std::{
     process::{Child, Command, Output, Stdio},
 };
 
+use mayfly_testkit::model::{ModelServer, Say, Shape};
 use serde_json::Value;
 use support::{ACTING, Mayfly, assert_nothing_acts};
 
@@ -271,4 +272,49 @@ fn who_may_not_is_told_so_and_a_first_key_comes_from_the_database() {
     let (code, _, stderr) = said(nobody.output().unwrap());
     assert_eq!(code, 64);
     assert!(stderr.contains("allow_plain_http"), "{stderr}");
+}
+
+#[test]
+fn programs_of_a_model_run_at_the_server_and_its_key_stays_here() {
+    const KEY: &str = "sk-canary-9d02c7714e";
+    let Some(served) = Served::start() else { return };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let model = runtime.block_on(ModelServer::start(|asked| match asked.results.as_slice() {
+        [] => Say::call(
+            "run_python",
+            serde_json::json!({"source": "import secrets\nprint('nonce', secrets.token_hex(8))"}),
+        ),
+        [one] => {
+            let (_, nonce) = one.text.split_once("nonce ").expect("the program has run");
+            Say::Text(nonce[..16].to_owned())
+        }
+        more => panic!("{more:?}"),
+    }));
+    let mut command = served.command(&[
+        "ask",
+        "--model",
+        "openai/scripted",
+        "--log",
+        "trace",
+        "a number, please",
+    ]);
+    command
+        .env("OPENAI_BASE_URL", model.base(Shape::OpenAi))
+        .env("OPENAI_API_KEY", KEY);
+    let (code, stdout, stderr) = said(command.output().unwrap());
+    assert_eq!(code, 0, "{stderr}");
+    assert!(!format!("{stdout}{stderr}").contains(&served.key) && !stderr.contains(KEY));
+    let last = served.printed(&["job", "show", "--last", "--json"]);
+    let job: Value = serde_json::from_str(&last).unwrap();
+    assert_eq!(job["stdout"]["text"], format!("nonce {stdout}"), "{stderr}");
+    assert_eq!(job["labels"]["tool"], "run_python");
+    let database = served.home.database();
+    for file in std::fs::read_dir(database.parent().unwrap()).unwrap().flatten() {
+        let bytes = std::fs::read(file.path()).unwrap_or_default();
+        assert!(
+            !bytes.windows(9).any(|window| window == b"sk-canary"),
+            "{:?}",
+            file.path()
+        );
+    }
 }

@@ -1,5 +1,7 @@
 //! The command line.
 
+#[cfg(feature = "fleet")]
+pub(crate) mod ask;
 mod batch;
 #[cfg(feature = "fleet")]
 pub(crate) mod fleet;
@@ -54,6 +56,9 @@ pub(crate) struct Common {
 pub(crate) enum Command {
     /// Run one program in a sandbox, wait for it, and keep its record.
     Run(Box<RunArgs>),
+    /// Ask a language model that solves a task with programs, which run in sandboxes.
+    #[cfg(feature = "fleet")]
+    Ask(Box<ask::AskArgs>),
     /// Have a server run one program, and print the job's id.
     #[cfg(feature = "fleet")]
     Submit(Box<remote::SubmitArgs>),

@@ -7,7 +7,8 @@ use mayfly_core::outcome::{EndState, Outcome};
 
 /// Everything went well.
 pub(crate) const OK: u8 = 0;
-/// A batch has ended, and not every item of it has succeeded; an executor has ended, and what it ran was killed.
+/// A batch has ended, and not every item of it has succeeded; an executor has ended, and what it ran was killed; a model has
+/// given no answer.
 pub(crate) const SOME_FAILED: u8 = 1;
 /// A wrong flag, a wrong job, a wrong setting (`EX_USAGE`, sysexits.h).
 pub(crate) const USAGE: u8 = 64;
@@ -42,7 +43,7 @@ pub(crate) const TABLE: &[(u8, &str)] = &[
     (OK, "all is well"),
     (
         SOME_FAILED,
-        "mayfly batch: an item did not succeed; mayfly executor: what ran was killed at its end",
+        "mayfly batch: an item did not succeed; mayfly executor: what ran was killed at its end; mayfly ask: no answer",
     ),
     (USAGE, "a wrong flag, job or setting"),
     (NO_INPUT, "a file that can't be read"),

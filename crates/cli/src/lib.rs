@@ -6,6 +6,10 @@
 pub mod embedded;
 
 mod args;
+#[cfg(feature = "fleet")]
+mod ask;
+#[cfg(feature = "fleet")]
+mod backend;
 mod batch;
 mod bench;
 mod catalog;
@@ -100,6 +104,8 @@ async fn command(cli: Cli) -> Result<ExitCode, Failure> {
             Place::Server(remote) => remote::image(&remote, command).await,
             Place::Here(settings) => show::image(&Session::with(*settings).await?, command).await,
         },
+        #[cfg(feature = "fleet")]
+        Command::Ask(args) => ask::ask(&cli.common, *args).await,
         #[cfg(feature = "fleet")]
         Command::Submit(args) => remote::submit(&Place::server(&cli.common)?, *args).await,
         #[cfg(feature = "fleet")]

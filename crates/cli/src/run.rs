@@ -215,7 +215,8 @@ fn input_archive(text: &str) -> Result<InputArchive, Failure> {
     })
 }
 
-fn input_file(text: &str) -> Result<InputFile, Failure> {
+/// A file to put beside a program: `PATH`, or `PATH=NAME`.
+pub(crate) fn input_file(text: &str) -> Result<InputFile, Failure> {
     let (path, name) = path_and_name(text);
     let name = match name {
         Some(name) => name,
