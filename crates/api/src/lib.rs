@@ -65,6 +65,8 @@ pub struct ApiParts {
     pub clock: Arc<dyn Clock>,
     /// The rules for jobs.
     pub policy: Policy,
+    /// Whether executors have a way to leave files that jobs ask to keep.
+    pub keeps_artifacts: bool,
     /// Digest of what the sandbox enforces beside them: a part of the policy's version.
     pub baseline: Digest,
     /// Which pool's executors a job is for.

@@ -50,6 +50,7 @@ pub(crate) async fn resolve(
     let (labels, priority, retain_source) = (spec.labels.clone(), spec.priority, spec.retain_source);
     let image = spec.image.clone();
     let is_pinned = pin.is_some();
+    let has_no_place = !spec.artifacts.is_empty() && !parts.keeps_artifacts;
     let (resolved, mut all) = match expansion.apply(app, spec, pin).await? {
         Applied::Accepted(resolved) => (Some(*resolved), Vec::new()),
         Applied::Refused(more) => (None, shown(&more)),
@@ -57,6 +58,14 @@ pub(crate) async fn resolve(
         Applied::WithoutImage => (None, Vec::new()),
     };
     all.append(&mut faults);
+    if has_no_place {
+        all.push(FaultShown {
+            path: "artifacts".to_owned(),
+            code: "not_supported".to_owned(),
+            message: "executors of this server have no way to leave files: whoever runs it sets `server.public_url`"
+                .to_owned(),
+        });
+    }
     if !is_pinned {
         all.push(FaultShown {
             path: "image".to_owned(),

@@ -6,6 +6,7 @@
 )]
 
 mod accounts;
+mod artifacts;
 mod audit;
 mod batches;
 mod blobs;
@@ -84,6 +85,8 @@ fn documented(app: &Shared) -> OpenApiRouter<Shared> {
         .routes(may(CancelJobs, routes!(jobs::cancel)))
         .routes(may(ReadOutput, routes!(output::part)))
         .routes(may(ReadOutput, routes!(output::raw)))
+        .routes(may(ReadOutput, routes!(artifacts::list_artifacts)))
+        .routes(may(ReadOutput, routes!(artifacts::download)))
         .routes(may(ReadOutput, routes!(stream::events)))
         .routes(may(ReadJobAudit, routes!(audit::of_job)))
         .routes(may(ReadAuditLog, routes!(audit::of_tenant)))

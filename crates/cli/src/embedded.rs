@@ -29,7 +29,7 @@ use mayfly_dispatch::{
     timing::Timing,
     token::TokenKey,
 };
-use mayfly_executor::{Executor, ExecutorParts, Listeners, NoBlobs, RunId};
+use mayfly_executor::{Executor, ExecutorParts, Listeners, RunId};
 use mayfly_queue::{
     memory::{Limits, MemoryQueue},
     seam::Queue,
@@ -55,6 +55,10 @@ use crate::{
         reconcile::{Reconcile, pool_of},
     },
 };
+
+mod blobs;
+
+use blobs::StoreBlobs;
 
 /// How long the roles may take to end once they are asked to.
 const STOP_LIMIT: Duration = Duration::from_secs(60);
@@ -213,7 +217,7 @@ impl Embedded {
             sandbox: Arc::clone(&parts.sandbox),
             clock: Arc::clone(&parts.clock),
             listeners: parts.listeners,
-            blobs: Arc::new(NoBlobs),
+            blobs: Arc::new(StoreBlobs(Arc::clone(&parts.store))),
             self_tests: None,
         });
         let (drain, abort, stop_server) = (

@@ -124,6 +124,7 @@ fn usual_job(image: ImageName) -> JobSpec {
         network: None,
         runtime: None,
         artifacts: Vec::new(),
+        artifacts_after: Default::default(),
         labels: BTreeMap::new(),
         retry: RetryPolicy::default(),
         expires_after: None,

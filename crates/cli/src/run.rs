@@ -164,6 +164,7 @@ pub(crate) fn asked(flags: &JobFlags, default_image: &str) -> Result<JobSpec, Fa
         network: None,
         runtime: flags.runtime.clone(),
         artifacts: Vec::new(),
+        artifacts_after: Default::default(),
         labels: pairs("--label", &flags.label)?,
         retry,
         expires_after: None,

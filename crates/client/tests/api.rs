@@ -72,6 +72,7 @@ fn parts(store: &Arc<dyn Store>) -> ApiParts {
         store: Arc::clone(store),
         clock: Arc::new(SystemClock),
         policy: Policy::default(),
+        keeps_artifacts: true,
         baseline: Digest::of(b"baseline"),
         pool: Arc::new(|_| "default".to_owned()),
         context: Arc::new(|| {

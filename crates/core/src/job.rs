@@ -6,6 +6,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    artifact::{ArtifactLimits, KeepAfter},
     digest::Digest,
     image::{ImageName, ImagePin},
     limits::{Limits, LimitsAsked},
@@ -75,6 +76,9 @@ pub struct JobSpec {
     /// Names of files to be kept after the end, as globs below `/work`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub artifacts: Vec<String>,
+    /// After which ends they are kept.
+    #[serde(default, skip_serializing_if = "KeepAfter::is_usual")]
+    pub artifacts_after: KeepAfter,
     /// For the tenant's own use; never in the audit log.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
@@ -226,6 +230,12 @@ pub struct ResolvedJob {
     /// Globs of files to keep.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub artifacts: Vec<String>,
+    /// After which ends.
+    #[serde(default, skip_serializing_if = "KeepAfter::is_usual")]
+    pub artifacts_after: KeepAfter,
+    /// How much of them, where there are globs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub artifact_limits: Option<ArtifactLimits>,
     /// When to try again.
     pub retry: RetryPolicy,
     /// The version of the policy that was applied.

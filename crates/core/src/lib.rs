@@ -9,6 +9,7 @@
 //! (`mayfly-dispatch`), frames between executor and guest (`mayfly-protocol`), and anything that stores or sends.
 
 pub mod account;
+pub mod artifact;
 pub mod audit;
 mod canonical;
 pub mod chain;

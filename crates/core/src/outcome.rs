@@ -456,6 +456,12 @@ const fn is_zero(number: &u64) -> bool {
 }
 
 impl Redacted {
+    /// Whether there were none.
+    #[must_use]
+    pub fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
+
     /// All redactions.
     #[must_use]
     pub fn total(&self) -> u64 {

@@ -5,6 +5,7 @@ use mayfly_redact::{Rules, UnknownRule};
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    artifact::ArtifactLimits,
     digest::{Digest, canonical_json},
     limits::LimitRules,
     units::{ByteSize, Span},
@@ -30,6 +31,9 @@ pub struct Policy {
     pub redaction: RedactionRules,
     /// Bounds of the job's own text.
     pub content: ContentRules,
+    /// Bounds of the files that are kept of a run.
+    #[serde(default)]
+    pub artifacts: ArtifactRules,
     /// Most attempts that a job may ask for.
     pub max_attempts: u32,
     /// Longest time that a job may wait for its start.
@@ -55,6 +59,47 @@ pub struct ContentRules {
     pub variables: u32,
     /// Number of labels.
     pub labels: u32,
+}
+
+/// Bounds of the files that are kept of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ArtifactRules {
+    /// Globs of one job, at most 64.
+    pub globs: u32,
+    /// Files, at most 1000.
+    pub files: u32,
+    /// Bytes of one file.
+    pub file: ByteSize,
+    /// Bytes of all files.
+    pub total: ByteSize,
+    /// Time in which they are collected, after the program's end.
+    pub time: Span,
+}
+
+impl Default for ArtifactRules {
+    fn default() -> Self {
+        Self {
+            globs: 32,
+            files: 100,
+            file: ByteSize::mib(256),
+            total: ByteSize::mib(256),
+            time: Span::seconds(120),
+        }
+    }
+}
+
+impl ArtifactRules {
+    /// What is in force for a job.
+    #[must_use]
+    pub const fn limits(&self) -> ArtifactLimits {
+        ArtifactLimits {
+            files: self.files,
+            file: self.file,
+            total: self.total,
+            time: self.time,
+        }
+    }
 }
 
 /// The network that a run has.
@@ -146,6 +191,7 @@ impl Default for Policy {
                 variables: 900,
                 labels: 16,
             },
+            artifacts: ArtifactRules::default(),
             max_attempts: 10,
             max_wait: Span::seconds(7 * 24 * 3600),
         }
@@ -209,7 +255,7 @@ mod tests {
         let version = policy.version(&baseline);
         assert_ne!(version, policy.version(&Digest::of(b"another baseline")));
         let changed = changes(&serde_json::to_value(&policy).unwrap());
-        assert!(changed.len() >= 41, "{}", changed.len());
+        assert!(changed.len() >= 46, "{}", changed.len());
         for document in changed {
             let other: Policy = serde_json::from_value(document.clone()).unwrap();
             assert_ne!(other, policy, "{document}");

@@ -6,6 +6,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    artifact::Artifacts,
     digest::Digest,
     host::HostFacts,
     id::SandboxId,
@@ -38,6 +39,10 @@ pub struct RunReport {
     /// empty then. A report that is on record has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uploaded: Option<UploadedOutput>,
+    /// What came of the files that the job asked for, where the program was started and its end was one after which they
+    /// are kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub artifacts: Option<Artifacts>,
 }
 
 /// What is kept of both streams, in one piece elsewhere: heads and tails, stdout's first.
@@ -244,6 +249,7 @@ mod tests {
                 started_at: None,
                 ended_at: DateTime::UNIX_EPOCH,
                 uploaded: None,
+                artifacts: None,
             };
             let mut report = whole.clone();
             let (piece, named) = report.take_output();

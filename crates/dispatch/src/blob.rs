@@ -26,6 +26,8 @@ pub enum BlobKind {
     Input,
     /// What its run wrote: left there.
     Output,
+    /// Files that its run has made: left there, piece by piece.
+    Artifact,
 }
 
 impl BlobKind {
@@ -35,6 +37,7 @@ impl BlobKind {
         match self {
             Self::Input => "input",
             Self::Output => "output",
+            Self::Artifact => "artifact",
         }
     }
 
@@ -43,7 +46,7 @@ impl BlobKind {
     pub const fn method(self) -> &'static str {
         match self {
             Self::Input => "GET",
-            Self::Output => "PUT",
+            Self::Output | Self::Artifact => "PUT",
         }
     }
 }
@@ -59,7 +62,8 @@ pub struct BlobClaim {
     pub attempt: AttemptId,
     /// What is there.
     pub kind: BlobKind,
-    /// Of an input its length, of an output the most that is taken; in bytes.
+    /// Of an input its length, of an output the most that is taken, of files the most that is taken of all together; in
+    /// bytes.
     pub bytes: u64,
     /// Until when, in seconds since 1970.
     pub expires: i64,
@@ -166,6 +170,13 @@ impl BlobUrl {
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0
+    }
+
+    /// Where a piece of a file is left, both numbered from 0, at the address of an attempt's files. The numbers are no part
+    /// of what is signed: whoever may leave files may number them.
+    #[must_use]
+    pub fn of_piece(&self, file: u32, piece: u32) -> Self {
+        Self(format!("{}&file={file}&piece={piece}", self.0))
     }
 
     /// Whether what it leads to travels in clear.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use mayfly_core::{
+    artifact::Artifacts,
     digest::Digest,
     id::{AttemptId, ExecutorId, JobId, SessionId},
     outcome::{EndState, Outcome},
@@ -36,7 +37,18 @@ pub struct Ledger {
     cordoned: BTreeSet<ExecutorId>,
     /// What was left on the server of an attempt's output: its digest and its length.
     uploads: BTreeMap<AttemptId, (Digest, u64)>,
+    /// What was left there of its files, by their numbers.
+    files: BTreeMap<AttemptId, BTreeMap<u32, Pieces>>,
     queue: QueueRecord,
+}
+
+/// What was left on the server of one file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pieces {
+    /// How many pieces.
+    pub count: u64,
+    /// Bytes of all of them.
+    pub bytes: u64,
 }
 
 /// What a decision takes into account beside the records.
@@ -102,6 +114,7 @@ impl Ledger {
             jobs: BTreeMap::new(),
             cordoned: BTreeSet::new(),
             uploads: BTreeMap::new(),
+            files: BTreeMap::new(),
             queue,
         }
     }
@@ -140,6 +153,23 @@ impl Ledger {
     /// Whether that is what a report of the attempt names.
     pub(crate) fn has_upload(&self, attempt: AttemptId, named: &UploadedOutput) -> bool {
         self.uploads.get(&attempt) == Some(&(named.digest, named.bytes()))
+    }
+
+    /// Takes note of what was left on the server of a file that an attempt's run has made, as it was loaded.
+    pub fn put_file(&mut self, attempt: AttemptId, number: u32, pieces: Pieces) {
+        self.files.entry(attempt).or_default().insert(number, pieces);
+    }
+
+    /// Whether all that a report of the attempt names is there. An empty file has no pieces.
+    pub(crate) fn has_files(&self, attempt: AttemptId, named: &Artifacts) -> bool {
+        let there = self.files.get(&attempt);
+        named.files.iter().filter(|file| file.bytes > 0).all(|file| {
+            let whole = Pieces {
+                count: file.pieces(),
+                bytes: file.bytes,
+            };
+            there.and_then(|files| files.get(&file.number)) == Some(&whole)
+        })
     }
 
     /// A session.

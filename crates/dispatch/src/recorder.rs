@@ -45,6 +45,8 @@ pub struct Needs {
     pub attempts: Vec<AttemptId>,
     /// Of these attempts, what was left on the server of their output.
     pub uploads: Vec<AttemptId>,
+    /// Of these attempts, what was left there of their files.
+    pub files: Vec<AttemptId>,
     /// Every live session as well, without what it holds.
     pub all_live_sessions: bool,
 }
@@ -85,6 +87,7 @@ pub fn needs(inbound: &Inbound) -> Needs {
                     .chain(named)
                     .collect(),
                 uploads: batch.events.iter().filter_map(names_upload).collect(),
+                files: batch.events.iter().filter_map(names_files).collect(),
                 all_live_sessions: false,
             }
         }
@@ -105,8 +108,20 @@ fn names_upload(event: &SessionEvent) -> Option<AttemptId> {
     }
 }
 
-/// A report whose output is not where it says: trouble of ours, with all that was observed of the run.
-fn without_upload(report: &RunReport) -> RunReport {
+/// The attempt whose report names files that were left there.
+fn names_files(event: &SessionEvent) -> Option<AttemptId> {
+    match event {
+        SessionEvent::Finished { attempt, report } => report
+            .artifacts
+            .as_ref()
+            .is_some_and(|artifacts| !artifacts.files.is_empty())
+            .then_some(*attempt),
+        _ => None,
+    }
+}
+
+/// A report whose output, or a file, is not where it says: trouble of ours, with all that was observed of the run.
+fn without_content(report: &RunReport, what: &str) -> RunReport {
     let bare = |stream: &CapturedStream| CapturedStream {
         count: StreamCount {
             truncated: stream.count.bytes > 0,
@@ -116,7 +131,7 @@ fn without_upload(report: &RunReport) -> RunReport {
     };
     let trouble = Trouble {
         kind: TroubleKind::Content,
-        message: "the output that the executor has left on the server is not there".to_owned(),
+        message: format!("{what} that the executor has left on the server is not there"),
     };
     let evidence = Evidence {
         trouble: Some(trouble),
@@ -127,6 +142,7 @@ fn without_upload(report: &RunReport) -> RunReport {
         stdout: bare(&report.stdout),
         stderr: bare(&report.stderr),
         uploaded: None,
+        artifacts: None,
         ..report.clone()
     }
 }
@@ -456,9 +472,13 @@ impl Work<'_> {
         };
         if let (true, Some(holder)) = (counts, holder) {
             let executor = self.batch.executor;
-            let report = match &report.uploaded {
-                Some(named) if !self.ledger.has_upload(attempt, named) => without_upload(report),
-                _ => report.clone(),
+            let (output, files) = (report.uploaded.as_ref(), report.artifacts.as_ref());
+            let report = if output.is_some_and(|named| !self.ledger.has_upload(attempt, named)) {
+                without_content(report, "the output")
+            } else if files.is_some_and(|named| !self.ledger.has_files(attempt, named)) {
+                without_content(report, "a file")
+            } else {
+                report.clone()
             };
             let how = AttemptEnd::Reported {
                 session: holder,

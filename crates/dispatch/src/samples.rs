@@ -49,6 +49,7 @@ pub(crate) fn report_of(state: EndState, cause: Cause) -> RunReport {
         started_at: None,
         ended_at: DateTime::UNIX_EPOCH,
         uploaded: None,
+        artifacts: None,
     }
 }
 
@@ -103,10 +104,13 @@ pub(crate) fn dispatch_message(attempt: AttemptId, publication: u32) -> Dispatch
             runtime: "runc".to_owned(),
             on_output_limit: OnOutputLimit::Truncate,
             artifacts: Vec::new(),
+            artifacts_after: Default::default(),
+            artifact_limits: None,
             retry: RetryPolicy::default(),
             policy_version: digest,
         },
         input: None,
         output: None,
+        artifacts: None,
     }
 }

@@ -1,11 +1,11 @@
 //! The way to what lies on the server beside the messages, and how long it is gone again where it does not lead there.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use mayfly_core::{chain::Chain, digest::Digest};
-use mayfly_dispatch::blob::BlobUrl;
+use mayfly_dispatch::{blob::BlobUrl, message::DispatchMessage};
 use tokio::time::Instant;
 
 use crate::pauses::Pauses;
@@ -36,6 +36,29 @@ pub trait Blobs: Send + Sync {
     /// # Errors
     /// [`BlobError`]. It may have been left all the same.
     async fn leave(&self, url: &BlobUrl, content: Bytes, digest: Digest) -> Result<(), BlobError>;
+
+    /// Leaves a piece of a file where its order says. Once it has worked, the same again works too.
+    ///
+    /// # Errors
+    /// [`BlobError`]. It may have been left all the same.
+    async fn leave_piece(&self, piece: Piece<'_>, content: Bytes) -> Result<(), BlobError> {
+        let place = piece.order.artifacts.as_ref().ok_or(BlobError::NoWay)?;
+        self.leave(&place.of_piece(piece.file, piece.piece), content, piece.digest)
+            .await
+    }
+}
+
+/// A piece of a file that a run has made.
+#[derive(Debug, Clone, Copy)]
+pub struct Piece<'a> {
+    /// Whose run.
+    pub order: &'a DispatchMessage,
+    /// The file's number among those of the run, from 0.
+    pub file: u32,
+    /// The piece's number in the file, from 0.
+    pub piece: u32,
+    /// Its digest.
+    pub digest: Digest,
 }
 
 /// A blob that could not be had. No text of it holds more of an address than host and path.
@@ -114,14 +137,14 @@ impl Patience {
         &mut self,
         error: BlobError,
         doing: &'static str,
-        url: &BlobUrl,
+        place: &(dyn fmt::Display + Sync),
     ) -> Result<(), BlobError> {
         let pause = self.pauses.next();
         if !error.may_pass() || Instant::now() + pause >= self.give_up_at {
             return Err(error);
         }
         if !std::mem::replace(&mut self.said, true) {
-            tracing::warn!(blob = %url, error = %Chain(&error), "could not {doing}; it is tried again");
+            tracing::warn!(blob = %place, error = %Chain(&error), "could not {doing}; it is tried again");
         }
         tokio::time::sleep(pause).await;
         Ok(())

@@ -23,7 +23,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    Listeners, RunId,
+    Listeners, RunId, artifacts,
     blobs::Blobs,
     input::{self, InputError},
     output, preparation,
@@ -244,7 +244,7 @@ impl Jobs {
             return;
         };
         let run = Run {
-            collect: None,
+            collect: artifacts::wanted(&prepared.job, &job.message, &self.means.blobs),
             job: prepared.job,
             matcher: prepared.matcher,
             stop: stopped,
@@ -365,6 +365,7 @@ impl Jobs {
             started_at: None,
             ended_at: self.means.clock.now(),
             uploaded: None,
+            artifacts: None,
         }
     }
 }

@@ -14,6 +14,7 @@
 //!
 //! It holds no database and no secret: a stolen executor can read the jobs that it is handed, and report on those.
 
+mod artifacts;
 mod blobs;
 mod driver;
 mod fitness;
@@ -38,7 +39,7 @@ use tokio_util::sync::CancellationToken;
 
 #[cfg(feature = "http")]
 pub use blobs::HttpBlobs;
-pub use blobs::{BlobError, Blobs, NoBlobs};
+pub use blobs::{BlobError, Blobs, NoBlobs, Piece};
 pub use fitness::{HostTest, Repetition, SelfTests};
 pub use jobs::LONGEST_IDLE;
 pub use relay::Relay;

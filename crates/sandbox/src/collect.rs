@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use mayfly_core::{
+    artifact::{Artifact, Artifacts, KeepAfter, LeftOut, LeftOutWhy},
     digest::Digest,
-    outcome::{KilledFor, Redacted},
+    job::Blob,
+    outcome::KilledFor,
 };
 use mayfly_protocol::{
-    ArtifactHeader, CollectOrder, Collected, Ended, Exit, FileName, FromGuest, LeftOut, LeftOutWhy,
-    SessionState, StreamId, ToGuest,
+    ArtifactHeader, CollectOrder, Collected, Ended, Exit, FileName, FromGuest, LeftOutWhy as GuestWhy, SessionState, StreamId, ToGuest,
 };
 use mayfly_redact::{Matcher, Redactor};
 use sha2::{Digest as _, Sha256};
@@ -37,21 +38,11 @@ pub struct Collect {
     /// A file is wanted when any of these matches its name below `/work`; `*` stays in one folder, `**` does not.
     pub globs: Vec<String>,
     /// After which ends.
-    pub after: CollectAfter,
+    pub after: KeepAfter,
     /// How much at most.
     pub bounds: CollectBounds,
     /// Takes the files.
     pub sink: Box<dyn ArtifactSink>,
-}
-
-/// After which ends files are collected. Of a program that the kernel ended for memory, or that had to be forced, there
-/// may be none whatever this says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CollectAfter {
-    /// Exit code 0.
-    Success,
-    /// Any exit code, signal, or time that ran out.
-    AnyEnd,
 }
 
 /// Bounds of one collection.
@@ -74,8 +65,8 @@ pub struct CollectBounds {
 /// Takes files one after the other. What it is given is clean: what is taken out of output is taken out of texts too.
 #[async_trait]
 pub trait ArtifactSink: Send {
-    /// A file begins.
-    async fn begin(&mut self) -> Result<(), SinkError>;
+    /// A file begins; under which number it is taken.
+    async fn begin(&mut self) -> Result<u32, SinkError>;
 
     /// Its next bytes.
     async fn write(&mut self, bytes: &[u8]) -> Result<(), SinkError>;
@@ -92,54 +83,6 @@ pub trait ArtifactSink: Send {
 #[error("{0}")]
 pub struct SinkError(pub String);
 
-/// A file that was collected.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Artifact {
-    /// Its name below `/work`, without what is taken out of output.
-    pub name: Vec<u8>,
-    /// Its bytes, as they were handed on.
-    pub bytes: u64,
-    /// Their digest.
-    pub digest: Digest,
-    /// What was found in it. Out of a text it was taken; in other files it still is.
-    pub redacted: Redacted,
-    /// Whether it was taken for a text.
-    pub is_text: bool,
-}
-
-/// A file that was wanted and not collected.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Missing {
-    /// Its name, as of [`Artifact`].
-    pub name: Vec<u8>,
-    /// Why.
-    pub why: MissingWhy,
-    /// Its bytes, of a regular file.
-    pub bytes: Option<u64>,
-}
-
-/// Why a file was not collected.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum MissingWhy {
-    /// What the guest says.
-    LeftOut(LeftOutWhy),
-    /// It is no text and holds a secret of the job's.
-    HoldsSecret,
-}
-
-/// What came of a collection.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Collection {
-    /// What was handed on, in the order of names.
-    pub files: Vec<Artifact>,
-    /// What was not, as far as it is named.
-    pub missing: Vec<Missing>,
-    /// How many more were not.
-    pub not_named: u32,
-    /// Why there may be files of which nothing is known.
-    pub incomplete: Option<String>,
-}
-
 /// Collects a job's files, where its end is one after which that is wanted. The guest ends with it, or is told to.
 pub(crate) async fn collect(
     channel: &mut Channel,
@@ -148,13 +91,13 @@ pub(crate) async fn collect(
     mut stop: watch::Receiver<Option<KilledFor>>,
     matcher: &Matcher,
     grace: Duration,
-) -> Option<Collection> {
-    let is_wanted = collect.after == CollectAfter::AnyEnd || exit.how == Ended::Code(0);
+) -> Option<Artifacts> {
+    let is_wanted = collect.after == KeepAfter::AnyEnd || exit.how == Ended::Code(0);
     let mut collection = None;
     // Whatever the run was stopped for, nobody waits for its files.
     if is_wanted && stop.borrow().is_none() && channel.session().state() == SessionState::Exited {
         let deadline = Instant::now() + collect.bounds.time;
-        let collection = collection.insert(Collection::default());
+        let collection = collection.insert(Artifacts::default());
         let ended = tokio::select! {
             ended = take_all(channel, collect, matcher, collection) => ended,
             _ = stopped(&mut stop) => Err(Trouble::Stopped),
@@ -202,7 +145,7 @@ async fn take_all(
     channel: &mut Channel,
     collect: Collect,
     matcher: &Matcher,
-    collection: &mut Collection,
+    collection: &mut Artifacts,
 ) -> Result<Collected, Trouble> {
     let Collect {
         globs,
@@ -229,8 +172,8 @@ async fn take_all(
         }
         match channel.receive().await? {
             FromGuest::Artifact(header) => {
-                sink.begin().await?;
-                content = Some(Content::new(header, matcher));
+                let number = sink.begin().await?;
+                content = Some(Content::new(header, number, matcher));
             }
             FromGuest::ArtifactData(data) => {
                 if let Some(content) = &mut content {
@@ -247,16 +190,16 @@ async fn take_all(
                         sink.keep(&file).await?;
                         collection.files.push(file);
                     }
-                    Err(missing) => {
+                    Err(left_out) => {
                         sink.drop_it().await;
-                        collection.missing.push(missing);
+                        collection.left_out.push(left_out);
                     }
                 }
             }
-            FromGuest::LeftOut(LeftOut { name, why, size, .. }) => collection.missing.push(Missing {
-                name: clean_name(matcher, &name),
-                why: MissingWhy::LeftOut(why),
-                bytes: size,
+            FromGuest::LeftOut(left_out) => collection.left_out.push(LeftOut {
+                name: clean_name(matcher, &left_out.name),
+                why: why(left_out.why),
+                bytes: left_out.size,
             }),
             FromGuest::Collected(end) => {
                 collection.not_named = end.not_named;
@@ -273,13 +216,29 @@ async fn send(channel: &mut Channel, frame: &ToGuest) -> Result<(), ChannelError
     channel.send(frame)
 }
 
-fn clean_name(matcher: &Matcher, name: &FileName) -> Vec<u8> {
-    matcher.redact(name.as_bytes()).0
+fn clean_name(matcher: &Matcher, name: &FileName) -> Blob {
+    matcher.redact(name.as_bytes()).0.into()
+}
+
+const fn why(word: GuestWhy) -> LeftOutWhy {
+    match word {
+        GuestWhy::Link => LeftOutWhy::Link,
+        GuestWhy::Pipe => LeftOutWhy::Pipe,
+        GuestWhy::Socket => LeftOutWhy::Socket,
+        GuestWhy::Device => LeftOutWhy::Device,
+        GuestWhy::Unreadable => LeftOutWhy::Unreadable,
+        GuestWhy::TooLarge => LeftOutWhy::TooLarge,
+        GuestWhy::TooManyFiles => LeftOutWhy::TooManyFiles,
+        GuestWhy::TooManyBytes => LeftOutWhy::TooManyBytes,
+        GuestWhy::NameTooLong => LeftOutWhy::NameTooLong,
+        GuestWhy::TooDeep => LeftOutWhy::TooDeep,
+    }
 }
 
 /// A file on its way.
 struct Content {
     header: ArtifactHeader,
+    number: u32,
     hash: Sha256,
     bytes: u64,
     redactor: Redactor,
@@ -289,9 +248,10 @@ struct Content {
 }
 
 impl Content {
-    fn new(header: ArtifactHeader, matcher: &Matcher) -> Self {
+    fn new(header: ArtifactHeader, number: u32, matcher: &Matcher) -> Self {
         Self {
             header,
+            number,
             hash: Sha256::new(),
             bytes: 0,
             redactor: Redactor::new(matcher),
@@ -313,24 +273,21 @@ impl Content {
     }
 
     /// What is left to be handed on, and what the file is; or why it is none.
-    fn finish(mut self, matcher: &Matcher, whole: bool) -> (Vec<u8>, Result<Artifact, Missing>) {
+    fn finish(mut self, matcher: &Matcher, whole: bool) -> (Vec<u8>, Result<Artifact, LeftOut>) {
         self.clean.clear();
         let counts = self.redactor.finish(&mut self.clean);
         let is_text = self.is_text.unwrap_or(true);
         let name = clean_name(matcher, &self.header.name);
-        let missing = |why| Missing {
+        let left_out = |why| LeftOut {
             name: name.clone(),
             why,
             bytes: Some(self.header.size),
         };
         if !whole {
-            return (
-                Vec::new(),
-                Err(missing(MissingWhy::LeftOut(LeftOutWhy::Unreadable))),
-            );
+            return (Vec::new(), Err(left_out(LeftOutWhy::Unreadable)));
         }
         if !is_text && counts.iter().any(|(rule, _)| rule == OWN_SECRET) {
-            return (Vec::new(), Err(missing(MissingWhy::HoldsSecret)));
+            return (Vec::new(), Err(left_out(LeftOutWhy::HoldsSecret)));
         }
         let rest = if is_text { self.clean } else { Vec::new() };
         self.hash.update(&rest);
@@ -340,6 +297,7 @@ impl Content {
             digest: Digest::from_bytes(self.hash.finalize().into()),
             redacted: redacted(&counts),
             is_text,
+            number: self.number,
         };
         (rest, Ok(file))
     }

@@ -70,7 +70,7 @@ impl ReadySandbox for ReadyContainer {
             facts.why_cold.iter_mut().for_each(|why| clean(&matcher, why));
         }
         let ended_at = clock.now();
-        let collected = match (wanted, &conversation.ending) {
+        let artifacts = match (wanted, &conversation.ending) {
             (Some(wanted), Ending::Exit(exit)) => {
                 collect(&mut channel, wanted, exit, stop, &matcher, shared.kill_grace).await
             }
@@ -111,10 +111,10 @@ impl ReadySandbox for ReadyContainer {
             started_at: conversation.started_at,
             ended_at,
             uploaded: None,
+            artifacts,
         };
         RunEnd {
             report,
-            collected,
             destruction,
         }
     }

@@ -15,7 +15,7 @@ use mayfly_core::{
 use tokio::{sync::watch, task::JoinHandle};
 
 use crate::{
-    collect::{Collect, Collection},
+    collect::Collect,
     error::EngineError,
     host::HostCheck,
     reaper::Swept,
@@ -148,8 +148,6 @@ pub struct Run {
 pub struct RunEnd {
     /// What came of it; nothing that is found out later changes it.
     pub report: RunReport,
-    /// What came of the files that were wanted, where the program was started and its end was one after which they are.
-    pub collected: Option<Collection>,
     /// The rest of the container's end, where it was not waited for.
     pub destruction: Option<Destruction>,
 }
@@ -189,7 +187,6 @@ impl From<RunReport> for RunEnd {
     fn from(report: RunReport) -> Self {
         Self {
             report,
-            collected: None,
             destruction: None,
         }
     }

@@ -38,6 +38,7 @@ pub(crate) async fn process(
         wanted.executors.extend(needs.executors);
         wanted.attempts.extend(needs.attempts);
         wanted.uploads.extend(needs.uploads);
+        wanted.files.extend(needs.files);
         if needs.all_live_sessions {
             wanted.pool = Some(queue.to_owned());
         }

@@ -22,7 +22,7 @@ use mayfly_store::error::StoreError;
 use sqlx::{PgConnection, types::Uuid};
 
 use crate::{
-    blobs::load_uploads,
+    blobs::{load_files, load_uploads},
     columns::{Column, job_state},
     database::query,
 };
@@ -42,6 +42,8 @@ pub(crate) struct Wanted {
     pub(crate) attempts: BTreeSet<AttemptId>,
     /// Attempts of whose output something may be kept already.
     pub(crate) uploads: BTreeSet<AttemptId>,
+    /// Attempts of whose files something may be kept already.
+    pub(crate) files: BTreeSet<AttemptId>,
     /// Jobs, each with the attempt that stands.
     pub(crate) jobs: BTreeSet<JobId>,
 }
@@ -128,6 +130,9 @@ pub(crate) async fn load(
     }
     if !wanted.uploads.is_empty() {
         load_uploads(connection, &wanted.uploads, &mut loaded.ledger).await?;
+    }
+    if !wanted.files.is_empty() {
+        load_files(connection, &wanted.files, &mut loaded.ledger).await?;
     }
     Ok(loaded)
 }

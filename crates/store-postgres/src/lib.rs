@@ -61,6 +61,7 @@ use mayfly_dispatch::{
     waiting::Waiting,
 };
 use mayfly_store::{
+    blobs::PieceAt,
     error::StoreError,
     records::{
         AuditFilter, AuditRow, BatchEnds, BatchJob, BatchRecord, CancelAnswer, EndMark, ImageEntry,
@@ -240,6 +241,16 @@ impl JobStore for PostgresStore {
         self.database
             .call("find the job", jobs::find(&self.database, tenant, id))
             .await
+    }
+
+    async fn find_piece(
+        &self,
+        tenant: TenantId,
+        attempt: AttemptId,
+        at: PieceAt,
+    ) -> Result<Option<Vec<u8>>, StoreError> {
+        let call = blobs::find_piece(&self.database, tenant, attempt, at);
+        self.database.call("find a piece of a file", call).await
     }
 
     async fn list_jobs(

@@ -274,6 +274,7 @@ pub(crate) async fn messages(
                 resolved,
                 input: None,
                 output: None,
+                artifacts: None,
             })
         })
         .collect()

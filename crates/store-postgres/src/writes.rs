@@ -10,6 +10,7 @@ use mayfly_store::error::StoreError;
 use sqlx::{PgConnection, types::Uuid};
 
 use crate::{
+    blobs,
     changes::{Decided, Moves, at, has_never_started, missing, waits},
     columns::{bigint, json, word},
     counts,
@@ -37,7 +38,7 @@ pub(crate) async fn write(
     ended_jobs(connection, decided, moves).await?;
     results(connection, moves).await?;
     // What no report has named goes too: nobody can name it any more.
-    outputs_gone(connection, decided).await?;
+    outputs_gone(connection, decided, moves).await?;
     moves.events.write(connection).await?;
     let counted = waiting::write(connection, decided, moves).await?;
     counts::batch_ends(connection, &moves.batch_ends).await?;
@@ -533,8 +534,12 @@ async fn results(connection: &mut PgConnection, moves: &Moves<'_>) -> Result<(),
     expect_rows(done.execute(connection).await, ids.len(), "keep the results")
 }
 
-/// Removes what was left of the output of attempts that are over now, named or not.
-async fn outputs_gone(connection: &mut PgConnection, decided: &Decided<'_>) -> Result<(), StoreError> {
+/// Removes what was left of the output of attempts that are over now, named or not, and of files that are not named.
+async fn outputs_gone(
+    connection: &mut PgConnection,
+    decided: &Decided<'_>,
+    moves: &Moves<'_>,
+) -> Result<(), StoreError> {
     let over = decided.changes.iter().filter_map(|change| match change {
         Change::AttemptEnded { attempt, .. } => Some(attempt.as_uuid()),
         _ => None,
@@ -543,9 +548,23 @@ async fn outputs_gone(connection: &mut PgConnection, decided: &Decided<'_>) -> R
     if over.is_empty() {
         return Ok(());
     }
+    let (mut kept_of, mut kept) = (Vec::new(), Vec::new());
+    for (_, attempt, report) in &moves.results {
+        for file in report.artifacts.iter().flat_map(|artifacts| &artifacts.files) {
+            kept_of.push(attempt.as_uuid());
+            kept.push(blobs::column(file.number));
+        }
+    }
     sqlx::query!(
-        "/* outputs_gone */ DELETE FROM output_blobs WHERE attempt_id = ANY ($1)",
-        &over
+        "/* outputs_gone */
+         WITH outputs AS (DELETE FROM output_blobs WHERE attempt_id = ANY ($1))
+         DELETE FROM artifact_pieces p
+          WHERE p.attempt_id = ANY ($1)
+            AND NOT EXISTS (SELECT 1 FROM unnest($2::uuid[], $3::integer[]) AS kept (attempt_id, file)
+                             WHERE kept.attempt_id = p.attempt_id AND kept.file = p.file)",
+        &over,
+        &kept_of,
+        &kept
     )
     .execute(connection)
     .await
@@ -563,6 +582,7 @@ fn without_output(report: &RunReport) -> String {
         started_at: report.started_at,
         ended_at: report.ended_at,
         uploaded: None,
+        artifacts: report.artifacts.clone(),
     })
 }
 

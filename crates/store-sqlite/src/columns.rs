@@ -53,6 +53,11 @@ pub(crate) fn micros(at: DateTime<Utc>) -> i64 {
 }
 
 /// JSON of our own types.
+/// A number that is too large for a column is larger than all that are in one.
+pub(crate) fn bigint(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
 pub(crate) fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("our own types have text keys")
 }

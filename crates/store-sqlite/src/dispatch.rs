@@ -56,6 +56,9 @@ pub(crate) async fn process(
         for attempt in needs.uploads {
             loader.upload(attempt).await?;
         }
+        for attempt in needs.files {
+            loader.files(attempt).await?;
+        }
         if needs.all_live_sessions {
             loader.live_sessions_in(queue).await?;
         }
@@ -443,6 +446,7 @@ impl Messages {
             resolved: content.resolved,
             input: None,
             output: None,
+            artifacts: None,
         });
         Ok(())
     }

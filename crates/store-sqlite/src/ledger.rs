@@ -72,6 +72,14 @@ impl<'c> Loader<'c> {
         Ok(())
     }
 
+    /// What is kept of an attempt's files.
+    pub(crate) async fn files(&mut self, attempt: AttemptId) -> Result<(), StoreError> {
+        for (number, pieces) in blobs::files(self.connection, attempt).await? {
+            self.ledger.put_file(attempt, number, pieces);
+        }
+        Ok(())
+    }
+
     /// A session, and what it holds.
     pub(crate) async fn session(&mut self, session: SessionId) -> Result<(), StoreError> {
         if !self.sessions.insert(session) {

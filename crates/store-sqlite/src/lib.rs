@@ -46,6 +46,7 @@ use mayfly_dispatch::{
     waiting::Waiting,
 };
 use mayfly_store::{
+    blobs::PieceAt,
     error::StoreError,
     records::{
         AuditFilter, AuditRow, BatchEnds, BatchJob, BatchRecord, CancelAnswer, EndMark, ImageEntry,
@@ -127,6 +128,15 @@ impl JobStore for SqliteStore {
 
     async fn find_job(&self, tenant: TenantId, id: JobId) -> Result<Option<JobDetails>, StoreError> {
         jobs::find(&self.database, tenant, id).await
+    }
+
+    async fn find_piece(
+        &self,
+        tenant: TenantId,
+        attempt: AttemptId,
+        at: PieceAt,
+    ) -> Result<Option<Vec<u8>>, StoreError> {
+        blobs::find_piece(&self.database, tenant, attempt, at).await
     }
 
     async fn list_jobs(

@@ -90,6 +90,13 @@ impl Place for File {
             .await
             .len()
     }
+
+    async fn pieces(&self) -> usize {
+        let mut connection = raw(&self.path()).await;
+        texts(&mut connection, "SELECT hex(attempt_id) FROM artifact_pieces")
+            .await
+            .len()
+    }
 }
 
 pub(crate) async fn place() -> Option<Arc<dyn Place>> {

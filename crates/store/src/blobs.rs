@@ -21,6 +21,15 @@ pub struct BlobOwner {
     pub attempt: AttemptId,
 }
 
+/// Which piece of which file of an attempt, both numbered from 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PieceAt {
+    /// The file.
+    pub file: u32,
+    /// The piece in it.
+    pub piece: u32,
+}
+
 /// Blobs of attempts that are not over.
 #[async_trait]
 pub trait BlobStore: Send + Sync {
@@ -46,4 +55,21 @@ pub trait BlobStore: Send + Sync {
     /// Trouble with the database; nothing is kept, and the same call may be made again.
     async fn keep_output(&self, owner: BlobOwner, digest: Digest, content: &[u8])
     -> Result<bool, StoreError>;
+
+    /// Keeps a piece of a file that the run of an attempt has made, of 1 to
+    /// [`PIECE_BYTES`](mayfly_core::artifact::PIECE_BYTES) bytes: until the attempt is over, and for as long as its result is
+    /// where its report names the file. The first that is kept counts, and the same again changes nothing. False, and
+    /// nothing is kept, where there is no such attempt of that job and tenant, where it has not started or is over, where
+    /// something else is kept there, and where with it more than `most` bytes of files would be kept of the attempt.
+    ///
+    /// # Errors
+    /// Trouble with the database; nothing is kept, and the same call may be made again.
+    async fn keep_piece(
+        &self,
+        owner: BlobOwner,
+        at: PieceAt,
+        digest: Digest,
+        content: &[u8],
+        most: u64,
+    ) -> Result<bool, StoreError>;
 }

@@ -4,6 +4,7 @@
 //! contexts': an implementation whose database has a clock of its own is tested with that clock replaced.
 
 pub mod accounts;
+pub mod artifacts;
 pub mod audit;
 pub mod batches;
 pub mod bench;
@@ -41,6 +42,9 @@ pub trait Place: Send + Sync {
 
     /// Of how many attempts output is kept that no report has named.
     async fn outputs(&self) -> usize;
+
+    /// How many pieces of files are kept.
+    async fn pieces(&self) -> usize;
 }
 
 /// Runs the suite: one test for each case. `$make` is an absolute path to an async function without arguments that makes
@@ -175,6 +179,13 @@ macro_rules! contract_tests {
                 however_many_are_left_all_of_them_end,
                 a_batch_that_is_taken_over_goes_on_in_the_new_pool,
                 an_attempt_that_was_taken_over_starts_once,
+            ],
+            artifacts: [
+                the_files_that_a_report_names_are_kept_piece_by_piece,
+                files_go_with_their_attempt_where_no_report_names_them,
+                only_a_running_attempt_takes_files_and_the_first_piece_counts,
+                an_attempts_files_have_a_bound,
+                a_report_that_names_a_file_that_is_not_there_is_trouble_of_ours,
             ],
             blobs: [
                 what_a_job_brings_is_found_until_its_attempt_is_over,

@@ -18,7 +18,7 @@ use tokio::sync::watch;
 
 use crate::{
     accounts::AccountStore,
-    blobs::BlobStore,
+    blobs::{BlobStore, PieceAt},
     error::StoreError,
     executors::ExecutorStore,
     letters::LetterStore,
@@ -118,6 +118,18 @@ pub trait JobStore: Send + Sync {
     /// # Errors
     /// Trouble with the database, or a stored value that can't be read.
     async fn find_job(&self, tenant: TenantId, id: JobId) -> Result<Option<JobDetails>, StoreError>;
+
+    /// A piece of a file that the run of a tenant's attempt has made; none where there is no such piece. Another tenant's is
+    /// not found.
+    ///
+    /// # Errors
+    /// Trouble with the database.
+    async fn find_piece(
+        &self,
+        tenant: TenantId,
+        attempt: AttemptId,
+        at: PieceAt,
+    ) -> Result<Option<Vec<u8>>, StoreError>;
 
     /// A tenant's jobs, the newest by their submission first; those before one of them where it is named. At most
     /// [`MAX_PAGE`].

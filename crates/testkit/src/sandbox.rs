@@ -244,6 +244,7 @@ impl ReadySandbox for ScriptedReady {
             started_at: None,
             ended_at: DateTime::<Utc>::UNIX_EPOCH,
             uploaded: None,
+            artifacts: None,
         }
         .into()
     }

@@ -6,6 +6,7 @@
 //! of the domain (`mayfly_core`) stand here as they are, with their texts and units.
 
 pub mod account;
+pub mod artifact;
 pub mod audit;
 pub mod batch;
 pub mod bytes;

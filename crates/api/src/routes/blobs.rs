@@ -17,12 +17,12 @@ use axum::{
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use futures_util::stream;
 use http_body_util::{BodyExt as _, Limited};
-use mayfly_core::digest::Digest;
+use mayfly_core::{artifact::PIECE_BYTES, digest::Digest};
 use mayfly_dispatch::{
     blob::{BlobClaim, BlobKind, BlobSignature},
     content::JobContent,
 };
-use mayfly_store::blobs::BlobOwner;
+use mayfly_store::blobs::{BlobOwner, PieceAt};
 use mayfly_wire::problem::Code;
 use serde::Deserialize;
 use tokio::sync::OwnedSemaphorePermit;
@@ -51,17 +51,24 @@ struct Asked {
     bytes: u64,
     expires: i64,
     signature: BlobSignature,
+    /// Of files alone: which one, and which piece of it.
+    file: Option<u32>,
+    piece: Option<u32>,
 }
 
 /// What the address of a request allows, once its signature and its time are seen to be good.
-pub(crate) struct Allowed(BlobClaim);
+pub(crate) struct Allowed {
+    claim: BlobClaim,
+    /// Of files.
+    at: Option<PieceAt>,
+}
 
 impl Allowed {
     fn owner(&self) -> BlobOwner {
         BlobOwner {
-            tenant: self.0.tenant,
-            job: self.0.job,
-            attempt: self.0.attempt,
+            tenant: self.claim.tenant,
+            job: self.claim.job,
+            attempt: self.claim.attempt,
         }
     }
 }
@@ -83,6 +90,7 @@ impl FromRequestParts<Shared> for Allowed {
         let kind = match kind.as_str() {
             "input" => BlobKind::Input,
             "output" => BlobKind::Output,
+            "artifact" => BlobKind::Artifact,
             _ => return Err(refused()),
         };
         let (Ok(tenant), Ok(job), Ok(attempt)) = (tenant.parse(), job.parse(), attempt.parse()) else {
@@ -101,13 +109,18 @@ impl FromRequestParts<Shared> for Allowed {
         if !key.verify(parts.method.as_str(), &claim, &asked.signature) || claim.has_expired(context.now) {
             return Err(refused());
         }
-        Ok(Self(claim))
+        let at = match (kind, asked.file, asked.piece) {
+            (BlobKind::Artifact, Some(file), Some(piece)) => Some(PieceAt { file, piece }),
+            (BlobKind::Input | BlobKind::Output, None, None) => None,
+            _ => return Err(refused()),
+        };
+        Ok(Self { claim, at })
     }
 }
 
 /// What the job of an attempt brings, as its order names it.
 pub(super) async fn fetch(State(app): State<Shared>, allowed: Allowed) -> ApiResult<Response> {
-    let length = usize::try_from(allowed.0.bytes).map_err(|_| refused())?;
+    let length = usize::try_from(allowed.claim.bytes).map_err(|_| refused())?;
     let room = room(&app, length).await?;
     let found = app.parts.store.find_input(allowed.owner()).await?;
     let bytes = JobContent::take(&mut found.ok_or_else(refused)?).encode();
@@ -121,15 +134,19 @@ pub(super) async fn fetch(State(app): State<Shared>, allowed: Allowed) -> ApiRes
     Ok(response)
 }
 
-/// Takes what the run of an attempt has written, to the digest that the request names (RFC 9530). It counts for nothing until
-/// the report of the session that holds the attempt names it too.
+/// Takes what the run of an attempt has written, or a piece of a file that it has made, to the digest that the request names
+/// (RFC 9530). It counts for nothing until the report of the session that holds the attempt names it too.
 pub(super) async fn leave(
     State(app): State<Shared>,
     allowed: Allowed,
     headers: HeaderMap,
     body: Body,
 ) -> ApiResult<StatusCode> {
-    let most = usize::try_from(allowed.0.bytes).map_err(|_| refused())?;
+    let most = match allowed.at {
+        Some(_) => allowed.claim.bytes.min(PIECE_BYTES),
+        None => allowed.claim.bytes,
+    };
+    let most = usize::try_from(most).map_err(|_| refused())?;
     let digest = named_digest(&headers).ok_or_else(refused)?;
     let declared = content_length(&headers).ok_or_else(refused)?;
     if declared > most {
@@ -145,11 +162,13 @@ pub(super) async fn leave(
     if bytes.len() != declared || Digest::of(&bytes) != digest {
         return Err(refused());
     }
-    let kept = app
-        .parts
-        .store
-        .keep_output(allowed.owner(), digest, &bytes)
-        .await?;
+    let (store, owner) = (&app.parts.store, allowed.owner());
+    let kept = match allowed.at {
+        // An empty file has no pieces, and no file an empty one.
+        Some(_) if bytes.is_empty() => false,
+        Some(at) => store.keep_piece(owner, at, digest, &bytes, allowed.claim.bytes).await?,
+        None => store.keep_output(owner, digest, &bytes).await?,
+    };
     if kept {
         Ok(StatusCode::NO_CONTENT)
     } else {

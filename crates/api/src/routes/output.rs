@@ -70,7 +70,7 @@ async fn kept(app: &App, tenant: TenantId, job: JobId, stream: StreamName) -> Ap
     })
 }
 
-fn not_there(length: usize) -> ApiError {
+pub(super) fn not_there(length: usize) -> ApiError {
     ApiError {
         length: Some(length as u64),
         ..ApiError::new(Code::RangeNotSatisfiable)
@@ -211,7 +211,7 @@ pub(crate) async fn raw(
 
 /// What a `Range` header asks for.
 #[derive(Debug, PartialEq, Eq)]
-enum Asked {
+pub(super) enum Asked {
     /// Everything: a header that is not understood, or asks for several ranges, is ignored (RFC 9110, section 14.2).
     All,
     /// A part that there is.
@@ -220,7 +220,7 @@ enum Asked {
     Nothing,
 }
 
-fn parse_range(header: &str, length: usize) -> Asked {
+pub(super) fn parse_range(header: &str, length: usize) -> Asked {
     let Some((first, last)) = header
         .strip_prefix("bytes=")
         .and_then(|range| range.split_once('-'))

@@ -268,6 +268,7 @@ pub(crate) fn parts(
         store,
         clock,
         policy: Policy::default(),
+        keeps_artifacts: true,
         baseline: Digest::of(b"baseline"),
         pool: Arc::new(|_| POOL.to_owned()),
         context: Arc::new(move || {

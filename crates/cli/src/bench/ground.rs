@@ -499,6 +499,7 @@ impl Program {
             network: None,
             runtime,
             artifacts: Vec::new(),
+            artifacts_after: Default::default(),
             labels: Default::default(),
             retry: RetryPolicy {
                 max_attempts: 1,

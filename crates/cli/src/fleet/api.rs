@@ -36,6 +36,8 @@ pub(crate) struct Parts<'a> {
     pub(crate) fleet: Arc<dyn Fleet>,
     pub(crate) dead_letters: Arc<dyn DeadLetterDesk>,
     pub(crate) health: Arc<dyn HealthSource>,
+    /// Whether executors have a way to leave files.
+    pub(crate) keeps_artifacts: bool,
 }
 
 impl Parts<'_> {
@@ -45,6 +47,7 @@ impl Parts<'_> {
             store: self.store,
             clock: self.clock,
             policy: self.settings.policy.clone(),
+            keeps_artifacts: self.keeps_artifacts,
             baseline: mayfly_sandbox::baseline_digest(),
             pool: Arc::new(move |_| pool.clone()),
             context: Arc::new(move || server.context()),

@@ -110,6 +110,7 @@ pub(crate) fn parts<'a>(session: &'a Session, embedded: &Embedded, hub: SharedHu
             server: Arc::clone(embedded.server()),
         }),
         health: Arc::new(Health(Arc::clone(&session.store))),
+        keeps_artifacts: true,
     }
 }
 

@@ -145,6 +145,7 @@ impl Ground {
                 store: Arc::<PostgresStore>::clone(&self.store),
                 server: Arc::clone(server),
             }),
+            keeps_artifacts: self.blobs.is_some(),
             health: Arc::new(api::Health {
                 store: Arc::<PostgresStore>::clone(&self.store),
                 queue: Arc::<RabbitQueue>::clone(&self.queue),

@@ -32,6 +32,7 @@ fn report() -> RunReport {
         started_at: None,
         ended_at: Utc.timestamp_millis_opt(1_790_000_000_123).unwrap(),
         uploaded: None,
+        artifacts: None,
     }
 }
 

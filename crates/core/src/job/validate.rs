@@ -4,6 +4,7 @@ use mayfly_redact::{LEAST_SECRET_BYTES, Secrets};
 
 use super::{InputFile, JobSpec, ResolvedJob, SecretText, Source, text::escaped_length};
 use crate::{
+    artifact::check_globs,
     digest::Digest,
     fault::{Fault, Faults},
     image::ImagePin,
@@ -55,7 +56,9 @@ impl JobSpec {
             network,
             runtime,
             on_output_limit: policy.on_output_limit,
+            artifact_limits: (!self.artifacts.is_empty()).then(|| policy.artifacts.limits()),
             artifacts: self.artifacts,
+            artifacts_after: self.artifacts_after,
             retry: self.retry,
             policy_version: policy.version(baseline),
         })
@@ -109,13 +112,7 @@ impl JobSpec {
             Clone::clone,
             &mut faults,
         );
-        if !self.artifacts.is_empty() {
-            faults.push(Fault::new(
-                "artifacts",
-                "not_supported",
-                "this version keeps no files of a job; print what you need, or leave this out",
-            ));
-        }
+        check_globs(&self.artifacts, &policy.artifacts, &mut faults);
         check_retry(self, policy, &mut faults);
         match (limits, network, runtime) {
             (Some(limits), Some(network), Some(runtime)) if faults.is_empty() => Ok(Choices {

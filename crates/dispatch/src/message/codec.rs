@@ -1,6 +1,7 @@
 use std::io;
 
 use mayfly_core::{
+    artifact::MAX_FILES,
     outcome::{MAX_REDACTION_NAME_BYTES, MAX_REDACTION_NAMES},
     self_test::{MAX_NAMED, MAX_TEXT_BYTES},
 };
@@ -20,7 +21,8 @@ pub const VERSION: u32 = 1;
 /// | 4 | self-tests ([`SessionEvent::SelfTested`](super::SessionEvent::SelfTested)) |
 /// | 5 | jobs with secrets, which executors take out of their output: an order for one is no order for an older executor |
 /// | 6 | files with modes, and orders for such jobs likewise |
-pub const READS: u32 = 6;
+/// | 7 | files that are kept of a run: orders for such jobs likewise, [`DispatchMessage::artifacts`], and what reports say of them |
+pub const READS: u32 = 7;
 
 /// Longest message that is looked at, in bytes. Content travels in the message, as base64: 32 MiB of output or 16 MiB
 /// of input, the ceilings of the default policy, fit.
@@ -195,6 +197,10 @@ impl Wire for EventBatch {
                 )?;
             }
             if let super::SessionEvent::Finished { report, .. } = event {
+                if let Some(artifacts) = &report.artifacts {
+                    at_most("files", artifacts.files.len(), MAX_FILES)?;
+                    at_most("files that are left out", artifacts.left_out.len(), MAX_FILES)?;
+                }
                 for redacted in [&report.stdout.redacted, &report.stderr.redacted]
                     .into_iter()
                     .flatten()

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use mayfly_core::{
     digest::Digest,
     id::{AttemptId, JobId, TenantId},
@@ -21,6 +23,9 @@ pub const SECRETS_SINCE: u32 = 5;
 
 /// The first version in which a file of a job may have a mode of its own.
 pub const MODES_SINCE: u32 = 6;
+
+/// The first version in which a job may ask for files to be kept.
+pub const ARTIFACTS_SINCE: u32 = 7;
 
 /// One publication of an attempt: all that an executor needs to run it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,6 +53,9 @@ pub struct DispatchMessage {
     /// Where its run may leave long output. Since version 3.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<OutputPlace>,
+    /// Where its run may leave files. Since version 7.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub artifacts: Option<BlobUrl>,
 }
 
 /// What a job brings, where it is not in its order.
@@ -91,7 +99,9 @@ impl DispatchMessage {
     /// The oldest version in which there is such a job. What reads less would run it without a part of what it is.
     #[must_use]
     pub fn least_version(&self) -> u32 {
-        if self.resolved.files.iter().any(|file| file.mode.is_some()) {
+        if !self.resolved.artifacts.is_empty() {
+            ARTIFACTS_SINCE
+        } else if self.resolved.files.iter().any(|file| file.mode.is_some()) {
             MODES_SINCE
         } else if !self.resolved.secrets.is_empty() {
             SECRETS_SINCE
@@ -119,6 +129,11 @@ impl BlobPlaces {
             });
             order.v = order.v.max(BLOBS_SINCE);
         }
+        if let Some(limits) = order.resolved.artifact_limits.filter(|_| reads >= ARTIFACTS_SINCE) {
+            let most = limits.total.as_bytes();
+            order.artifacts = Some(self.url(&order, BlobKind::Artifact, most, now));
+            order.v = order.v.max(ARTIFACTS_SINCE);
+        }
         if encoded_bytes(&order) as u64 <= self.input_above {
             return order;
         }
@@ -143,10 +158,16 @@ impl BlobPlaces {
             attempt: order.attempt,
             kind,
             bytes,
-            expires: BlobClaim::expiry(now, order.resolved.limits.wall.as_duration()),
+            expires: BlobClaim::expiry(now, longest_run(&order.resolved)),
         };
         self.key.url(&self.base, &claim)
     }
+}
+
+/// How long a run may take, with the time in which its files are collected.
+fn longest_run(job: &ResolvedJob) -> Duration {
+    let collecting = job.artifact_limits.map_or(Duration::ZERO, |limits| limits.time.as_duration());
+    job.limits.wall.as_duration().saturating_add(collecting)
 }
 
 #[cfg(test)]

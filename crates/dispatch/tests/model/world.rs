@@ -381,6 +381,7 @@ impl World {
             resolved: self.resolved.clone(),
             input: None,
             output: None,
+            artifacts: None,
         })
     }
 
@@ -432,6 +433,8 @@ fn resolved_job() -> ResolvedJob {
         runtime: "runc".to_owned(),
         on_output_limit: OnOutputLimit::Truncate,
         artifacts: Vec::new(),
+        artifacts_after: Default::default(),
+        artifact_limits: None,
         retry: RetryPolicy::default(),
         policy_version: digest,
     }

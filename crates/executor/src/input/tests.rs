@@ -38,6 +38,7 @@ fn ordered(base: &str) -> (ResolvedJob, DispatchMessage, Vec<u8>) {
         resolved: job.clone(),
         input: None,
         output: None,
+        artifacts: None,
     };
     let places = BlobPlaces {
         base: base.to_owned(),

@@ -38,6 +38,7 @@ fn report() -> RunReport {
         started_at: None,
         ended_at: DateTime::<Utc>::UNIX_EPOCH,
         uploaded: None,
+        artifacts: None,
     }
 }
 

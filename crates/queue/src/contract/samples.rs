@@ -38,6 +38,7 @@ pub(super) fn attempt() -> DispatchMessage {
         resolved,
         input: None,
         output: None,
+        artifacts: None,
     }
 }
 

@@ -33,6 +33,7 @@ fn report(evidence: Evidence, stdout: &str) -> RunReport {
         started_at: None,
         ended_at: DateTime::<Utc>::UNIX_EPOCH,
         uploaded: None,
+        artifacts: None,
     }
 }
 

@@ -45,6 +45,8 @@ fn job(argv: &[&str], files: &[&str]) -> ResolvedJob {
         runtime: request.runtime,
         on_output_limit: mayfly_core::policy::OnOutputLimit::Truncate,
         artifacts: Vec::new(),
+        artifacts_after: Default::default(),
+        artifact_limits: None,
         retry: Default::default(),
         policy_version: mayfly_core::digest::Digest::of(b""),
     }

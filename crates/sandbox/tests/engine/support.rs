@@ -253,6 +253,8 @@ impl Bench {
             runtime: runtime(),
             on_output_limit: OnOutputLimit::Truncate,
             artifacts: Vec::new(),
+            artifacts_after: Default::default(),
+            artifact_limits: None,
             retry: RetryPolicy::default(),
             policy_version: Digest::of(b"test"),
         }

@@ -47,6 +47,15 @@ async fn sample() -> Option<(Server, Bench, [Vec<JobId>; 2])> {
         let over = bench.started(&plan, &mut client).await;
         bench.send(&client.finish(over.attempt, success())).await;
         let running = bench.started(&plan, &mut client).await;
+        let owner = mayfly_store::blobs::BlobOwner {
+            tenant: running.tenant,
+            job: running.job,
+            attempt: running.attempt,
+        };
+        let at = mayfly_store::blobs::PieceAt { file: 0, piece: 0 };
+        let digest = mayfly_core::digest::Digest::of(b"piece");
+        let left = bench.store.keep_piece(owner, at, digest, b"piece", 100).await;
+        assert!(left.unwrap());
         list.extend([over.job, running.job]);
     }
     for (number, list) in (1_u8..).zip(&mut jobs) {
@@ -301,6 +310,8 @@ async fn a_tenant_sees_and_moves_its_own_rows_alone() {
             "SELECT 1 FROM audit_events_else".to_owned(),
             "SELECT 1 FROM sessions".to_owned(),
             "SELECT content FROM output_blobs".to_owned(),
+            "DELETE FROM artifact_pieces".to_owned(),
+            "UPDATE artifact_pieces SET content = ''".to_owned(),
             "SELECT 1 FROM ready_jobs".to_owned(),
             "SELECT mayfly_make_partitions(1)".to_owned(),
             "ALTER TABLE jobs DISABLE ROW LEVEL SECURITY".to_owned(),
@@ -351,6 +362,10 @@ async fn no_reference_leads_to_another_tenants_row() {
             "INSERT INTO output_blobs SELECT '{one}', attempt_id, decode(repeat('00', 32), 'hex'), 0, '' FROM attempts
               WHERE job_id = '{job}'"
         ),
+        format!(
+            "INSERT INTO artifact_pieces SELECT '{one}', attempt_id, 0, 0, decode(repeat('00', 32), 'hex'), 1, 'x'
+               FROM attempts WHERE job_id = '{job}'"
+        ),
         format!("INSERT INTO batch_counts SELECT '{one}', batch_id, 1 FROM batches WHERE tenant_id <> '{one}'"),
         format!("INSERT INTO batch_ends SELECT '{one}', gen_random_uuid(), 1, '{job}'"),
     ] {
@@ -384,6 +399,7 @@ async fn the_engine_reads_no_accounts_and_changes_no_record() {
         "UPDATE results SET report = ''",
         "UPDATE job_contents SET resolved = ''",
         "UPDATE output_blobs SET bytes = 0",
+        "UPDATE artifact_pieces SET content = ''",
         "UPDATE batch_ends SET position = 0",
         "DELETE FROM sessions",
         "SELECT 1 FROM batches",

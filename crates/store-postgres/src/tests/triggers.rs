@@ -66,6 +66,7 @@ const REFUSED: &[(&str, &str)] = &[
         "takes further jobs",
     ),
     ("UPDATE output_blobs SET digest = decode(repeat('00', 32), 'hex')", "never changes"),
+    ("UPDATE artifact_pieces SET digest = decode(repeat('00', 32), 'hex')", "never changes"),
     ("UPDATE output_blobs SET content = 'x', bytes = 1", "never changes"),
     ("INSERT INTO output_blobs SELECT tenant_id, attempt_id, digest, 7, content FROM output_blobs", "violates check constraint"),
     ("UPDATE job_contents SET resolved = '{}'", "never changes"),
@@ -152,6 +153,12 @@ async fn sample() -> Option<(Server, PgConnection)> {
     let left = bench
         .store
         .keep_output(owner, Digest::of(b"output"), b"output")
+        .await;
+    assert!(left.unwrap());
+    let at = mayfly_store::blobs::PieceAt { file: 0, piece: 0 };
+    let left = bench
+        .store
+        .keep_piece(owner, at, Digest::of(b"piece"), b"piece", 100)
         .await;
     assert!(left.unwrap());
     bench.dispatched(&Plan::once()).await;

@@ -47,6 +47,13 @@ impl Writer<'_> {
         one(done.execute(&mut *self.connection).await, "end the attempt")?;
         // What no report has named goes too: nobody can name it any more.
         let left = blobs::take(self.connection, attempt).await?;
+        let named = match how {
+            AttemptEnd::Reported { report, .. } => report.artifacts.as_ref(),
+            AttemptEnd::Lost { .. } | AttemptEnd::NeverStarted { .. } => None,
+        };
+        let files = named.iter().flat_map(|artifacts| &artifacts.files);
+        let files: Vec<u32> = files.map(|file| file.number).collect();
+        blobs::keep_alone(self.connection, attempt, &files).await?;
         match how {
             AttemptEnd::Reported {
                 session,
@@ -151,6 +158,7 @@ impl Writer<'_> {
             started_at: report.started_at,
             ended_at: report.ended_at,
             uploaded: None,
+            artifacts: report.artifacts.clone(),
         });
         let done = sqlx::query!(
             "/* result */

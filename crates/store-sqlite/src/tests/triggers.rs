@@ -133,6 +133,11 @@ const REFUSED: &[(&str, &str)] = &[
             "INSERT OR REPLACE INTO batch_items SELECT batch_id, 'another', job_id FROM batch_items",
             "accepted once",
         ),
+        ("UPDATE artifact_pieces SET content = x'00'", "never changes"),
+        (
+            "INSERT OR REPLACE INTO artifact_pieces SELECT attempt_id, file, piece, digest, 1, x'00' FROM artifact_pieces",
+            "never changes",
+        ),
         ("UPDATE output_blobs SET content = x'00'", "never changes"),
         ("INSERT OR REPLACE INTO output_blobs SELECT attempt_id, digest, x'00' FROM output_blobs", "never changes"),
         ("UPDATE results SET report = '{}'", "a result is final"),
@@ -159,6 +164,12 @@ async fn sample() -> (File, SqliteConnection) {
     let left = bench
         .store
         .keep_output(owner, Digest::of(b"output"), b"output")
+        .await;
+    assert!(left.unwrap());
+    let at = mayfly_store::blobs::PieceAt { file: 0, piece: 0 };
+    let left = bench
+        .store
+        .keep_piece(owner, at, Digest::of(b"piece"), b"piece", 100)
         .await;
     assert!(left.unwrap());
     bench.dispatched(&Plan::once()).await;
@@ -195,6 +206,7 @@ async fn dump(connection: &mut SqliteConnection) -> Vec<String> {
         "job_contents",
         "attempts",
         "output_blobs",
+        "artifact_pieces",
         "sessions",
         "results",
         "audit_events",

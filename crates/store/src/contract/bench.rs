@@ -380,6 +380,8 @@ impl Default for Plan {
                 runtime: "runc".to_owned(),
                 on_output_limit: OnOutputLimit::Truncate,
                 artifacts: Vec::new(),
+                artifacts_after: Default::default(),
+                artifact_limits: None,
                 retry: RetryPolicy::default(),
                 policy_version: Digest::of(b"policy"),
             },
@@ -541,6 +543,7 @@ pub fn report(state: EndState, cause: Cause, stdout: &[u8]) -> RunReport {
         started_at: None,
         ended_at: DateTime::UNIX_EPOCH,
         uploaded: None,
+        artifacts: None,
     }
 }
 

@@ -205,6 +205,7 @@ impl ReadySandbox for NullReady {
             started_at: Some(started_at),
             ended_at: self.clock.now(),
             uploaded: None,
+            artifacts: None,
         }
         .into()
     }
