@@ -73,6 +73,7 @@ pub(crate) async fn resolve(
             message: not_pinned(&image),
         });
     }
+    let resolved = resolved.filter(|_| all.is_empty());
     let (Some(resolved), Some(times)) = (resolved, times) else {
         return Ok(Err(all));
     };

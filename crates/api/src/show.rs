@@ -11,7 +11,9 @@ use mayfly_store::{
     records::{AttemptSummary, AuditRow, BatchJob, BatchRecord, ImageEntry, JobDetails, JobRecord},
 };
 use mayfly_wire::{
-    account, audit, batch, executor, image,
+    account,
+    artifact::ArtifactList,
+    audit, batch, executor, image,
     job::{Attempt, Job, JobLine, LimitsShown, Stream, WaitWord, WaitingFor},
     stream::EndEvent,
 };
@@ -58,6 +60,11 @@ pub(crate) fn job(details: &JobDetails, waiting: Option<&Waiting>, content: Cont
         policy_version: job.policy_version,
         stdout: streams.map(|report| Stream::new(&report.stdout)),
         stderr: streams.map(|report| Stream::new(&report.stderr)),
+        // The job chose their names.
+        artifacts: report
+            .and_then(|report| report.artifacts.as_ref())
+            .filter(|_| !hidden)
+            .map(|artifacts| ArtifactList::new(Some(artifacts))),
         limits: LimitsShown {
             asked: resolved.as_ref().map(|resolved| resolved.asked),
             exact: resolved.as_ref().map(|resolved| resolved.limits),

@@ -156,6 +156,10 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) program: ProgramArgs,
 
+    /// Write the files that --artifact names into this folder when it has ended.
+    #[arg(long, value_name = "DIR", requires = "artifact")]
+    pub(crate) out: Option<PathBuf>,
+
     /// Print one JSON object, outputs inside, instead of the program's own output.
     #[arg(long)]
     pub(crate) json: bool,
@@ -198,6 +202,9 @@ pub(crate) enum JobCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Files that a job has left.
+    #[command(subcommand)]
+    Artifacts(ArtifactCommand),
     /// The newest jobs.
     List {
         #[command(flatten)]
@@ -209,6 +216,41 @@ pub(crate) enum JobCommand {
         #[arg(long)]
         json: bool,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ArtifactCommand {
+    /// Which files were kept of it, and what was not.
+    List {
+        /// The job's id.
+        job: JobId,
+        /// As JSON lines.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Write its files into a folder, under their own names. No link is followed on the way, and a file that is there stays.
+    Get {
+        /// The job's id.
+        job: JobId,
+        /// Names, or numbers of the list; all files where there are none.
+        #[arg(value_name = "FILE")]
+        names: Vec<String>,
+        /// The folder, which is made where there is none.
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+        /// Replace files that are there.
+        #[arg(long)]
+        force: bool,
+    },
+}
+
+impl ArtifactCommand {
+    /// Whose files.
+    pub(crate) const fn job(&self) -> JobId {
+        match self {
+            Self::List { job, .. } | Self::Get { job, .. } => *job,
+        }
+    }
 }
 
 /// Which jobs: those that fit everything that is given.

@@ -6,6 +6,7 @@
 pub mod embedded;
 
 mod args;
+mod artifacts;
 #[cfg(feature = "fleet")]
 mod ask;
 #[cfg(feature = "fleet")]

@@ -4,6 +4,7 @@
 //! `mayfly image pin`, which asks the engine of this host for an image's digests.
 
 mod accounts;
+mod artifacts;
 mod failure;
 mod fleet;
 mod follow;

@@ -5,6 +5,7 @@ mod facts;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use chrono::{DateTime, SecondsFormat, Utc};
 use mayfly_core::{
+    artifact::Artifacts,
     outcome::{CapturedStream, Outcome},
     state::JobState,
 };
@@ -36,6 +37,7 @@ pub(crate) fn to_json(details: &JobDetails, waiting: Option<&Waiting>) -> Value 
         "policy_version": job.policy_version,
         "stdout": report.map(|report| stream_json(&report.stdout)),
         "stderr": report.map(|report| stream_json(&report.stderr)),
+        "artifacts": report.and_then(|report| report.artifacts.as_ref()).map(artifacts_json),
         "limits": {
             "asked": resolved.as_ref().map(|resolved| resolved.asked),
             "exact": resolved.as_ref().map(|resolved| resolved.limits),
@@ -128,8 +130,41 @@ fn stream_json(stream: &CapturedStream) -> Value {
     object.into()
 }
 
+/// As `mayfly_wire::artifact::ArtifactList`, which is there only where servers are.
+fn artifacts_json(artifacts: &Artifacts) -> Value {
+    let mut object = Map::new();
+    object.insert("collected".to_owned(), true.into());
+    let files = (0_u32..).zip(&artifacts.files).map(|(index, file)| {
+        let mut line = json!({
+            "index": index,
+            "name": bytes_json(file.name.as_bytes()),
+            "bytes": file.bytes,
+            "sha256": file.digest.to_hex(),
+            "is_text": file.is_text,
+        });
+        if !file.redacted.is_nothing() {
+            line["redacted"] = json!(file.redacted);
+        }
+        line
+    });
+    object.insert("files".to_owned(), files.collect());
+    let left_out = artifacts.left_out.iter().map(|file| {
+        let mut line = json!({"name": bytes_json(file.name.as_bytes()), "why": file.why});
+        if let Some(bytes) = file.bytes {
+            line["bytes"] = bytes.into();
+        }
+        line
+    });
+    object.insert("left_out".to_owned(), left_out.collect());
+    object.insert("not_named".to_owned(), artifacts.not_named.into());
+    if let Some(why) = &artifacts.incomplete {
+        object.insert("incomplete".to_owned(), why.as_str().into());
+    }
+    object.into()
+}
+
 /// Text where it is text, base64 where it is not.
-fn bytes_json(bytes: &[u8]) -> Value {
+pub(crate) fn bytes_json(bytes: &[u8]) -> Value {
     match std::str::from_utf8(bytes) {
         Ok(text) => json!({"text": text}),
         Err(_) => json!({"base64": STANDARD.encode(bytes)}),
@@ -161,6 +196,7 @@ impl From<&JobDetails> for Facts {
             sandbox: report.and_then(|report| report.sandbox.clone()),
             streams: report.map(|report| [stream(&report.stdout), stream(&report.stderr)]),
             usage: report.and_then(|report| report.usage),
+            artifacts: report.and_then(|report| report.artifacts.clone()),
             attempts: attempts
                 .iter()
                 .map(|attempt| AttemptFacts {

@@ -10,8 +10,10 @@ use std::{
 };
 
 use mayfly_core::{
+    artifact::KeepAfter,
     image::ImageName,
     job::{Blob, InputArchive, InputFile, JobSpec, Language, RetryPolicy, SecretText, Source},
+    outcome::Outcome,
 };
 
 use mayfly_sandbox::seam::{LiveOutput, NoLiveOutput};
@@ -19,6 +21,7 @@ use mayfly_settings::PoolSettings;
 
 use crate::{
     args::{JobFlags, ProgramArgs, RunArgs},
+    artifacts,
     context::Session,
     embedded::{Submission, asked_to_stop},
     exit,
@@ -94,7 +97,28 @@ pub(crate) async fn run(session: &Session, args: RunArgs) -> Result<ExitCode, Fa
             "job {job} has ended, and its output can't be written here"
         ))
     })?;
+    if let Some(out) = args.out {
+        let store = Arc::clone(&session.store);
+        saved(
+            &outcome,
+            artifacts::save_all(&artifacts::Local { store, job }, &out),
+        )
+        .await?;
+    }
     Ok(ExitCode::from(exit::of_outcome(&outcome)))
+}
+
+/// The program's own exit code stands, unless that is success and a file could not be written here.
+pub(crate) async fn saved(
+    outcome: &Outcome,
+    saving: impl Future<Output = Result<ExitCode, Failure>>,
+) -> Result<(), Failure> {
+    let code = saving.await?;
+    if code != ExitCode::SUCCESS && exit::of_outcome(outcome) == exit::OK {
+        let error = anyhow::anyhow!("not every file of the job could be written here");
+        return Err(Failure::new(exit::NO_OUTPUT, error));
+    }
+    Ok(())
 }
 
 /// The job that the flags describe.
@@ -163,8 +187,12 @@ pub(crate) fn asked(flags: &JobFlags, default_image: &str) -> Result<JobSpec, Fa
         limits: flags.limits(),
         network: None,
         runtime: flags.runtime.clone(),
-        artifacts: Vec::new(),
-        artifacts_after: Default::default(),
+        artifacts: flags.artifact.clone(),
+        artifacts_after: if flags.artifacts_always {
+            KeepAfter::AnyEnd
+        } else {
+            KeepAfter::Success
+        },
         labels: pairs("--label", &flags.label)?,
         retry,
         expires_after: None,

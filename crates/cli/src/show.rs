@@ -1,6 +1,6 @@
 //! `mayfly job`, `mayfly audit` and `mayfly image`: tables for people, JSON lines for programs.
 
-use std::process::ExitCode;
+use std::{process::ExitCode, sync::Arc};
 
 use comfy_table::{Table, presets::NOTHING};
 use mayfly_core::id::{JobId, TenantId};
@@ -9,6 +9,7 @@ use serde_json::json;
 
 use crate::{
     args::{AuditCommand, ImageCommand, JobCommand},
+    artifacts,
     context::Session,
     exit,
     failure::Failure,
@@ -35,6 +36,13 @@ pub(crate) async fn job(session: &Session, command: JobCommand) -> Result<ExitCo
             } else {
                 report::to_text(&details, waiting.as_ref())
             })?;
+        }
+        JobCommand::Artifacts(command) => {
+            let files = artifacts::Local {
+                store: Arc::clone(&session.store),
+                job: command.job(),
+            };
+            return artifacts::artifacts(&files, command).await;
         }
         JobCommand::List { limit, json, filter } => {
             let filter = JobFilter {

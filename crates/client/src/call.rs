@@ -252,6 +252,17 @@ impl Client {
         self.within(call, answered).await
     }
 
+    /// An answer of success to a request, its body still to be read; asked for again while there is patience for it.
+    pub(crate) async fn opened(&self, call: &Call<'_>) -> Result<Response, ClientError> {
+        let once = async || self.within(call, self.open(call)).await;
+        self.repeatedly(call.repeat, once).await
+    }
+
+    /// Longest time for one request and its answer, or for the next part of a long one.
+    pub(crate) const fn timeout(&self) -> Duration {
+        self.config.timeout
+    }
+
     /// The body of an answer of any status, asked for once.
     pub(crate) async fn answer_whatever_its_status(&self, call: &Call<'_>) -> Result<Vec<u8>, ClientError> {
         let answered = async {

@@ -1,10 +1,12 @@
 //! A method for each route, by what it is about.
 
 mod accounts;
+mod artifacts;
 mod batches;
 mod fleet;
 mod health;
 mod jobs;
 mod output;
 
+pub use self::artifacts::Download;
 pub use self::jobs::{JobFilter, SubmitAnswer};

@@ -184,7 +184,10 @@ pub(crate) fn check_globs(globs: &[String], rules: &ArtifactRules, faults: &mut 
         } else if glob.chars().any(char::is_control) {
             Some("control characters are not allowed in a glob".to_owned())
         } else if glob.split('/').any(|part| matches!(part, "" | "." | "..")) {
-            Some("globs are of names below /work, such as `out/*.csv`, without empty parts, `.` and `..`".to_owned())
+            Some(
+                "globs are of names below /work, such as `out/*.csv`, without empty parts, `.` and `..`"
+                    .to_owned(),
+            )
         } else {
             None
         };
@@ -214,8 +217,23 @@ mod tests {
         assert_eq!(wrong(&["*", "out/**/*.csv", "{a,b}.png", ".hidden", "a b"]), []);
         let longest = "a".repeat(MAX_GLOB_BYTES);
         assert_eq!(wrong(&[&longest]), []);
-        for glob in ["", "/etc/*", "../*", "a/../b", "./a", "a//b", "a/", "a\0", "a\nb", &format!("{longest}a")] {
-            assert_eq!(wrong(&[glob]), [("artifacts[0]".to_owned(), "bad_glob")], "{glob:?}");
+        for glob in [
+            "",
+            "/etc/*",
+            "../*",
+            "a/../b",
+            "./a",
+            "a//b",
+            "a/",
+            "a\0",
+            "a\nb",
+            &format!("{longest}a"),
+        ] {
+            assert_eq!(
+                wrong(&[glob]),
+                [("artifacts[0]".to_owned(), "bad_glob")],
+                "{glob:?}"
+            );
         }
         assert_eq!(wrong(&["*"; 32]), []);
         assert_eq!(wrong(&["*"; 33]), [("artifacts".to_owned(), "too_many")]);

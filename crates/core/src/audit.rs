@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::{
     account::Role,
+    artifact::{Artifact, Artifacts},
     digest::{Digest, Salt, canonical_json},
     id::{AttemptId, AuditEventId, BatchId, ExecutorId, JobId, KeyId, SessionId, TenantId},
     limits::{Limits, LimitsAsked},
@@ -314,6 +315,9 @@ pub struct Finished {
     /// What was taken out of standard error, where anybody looked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stderr_redacted: Option<Redacted>,
+    /// The files that were kept of it, where any were asked for and its end was one after which they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub artifacts: Option<KeptFiles>,
     /// What it used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
@@ -326,6 +330,40 @@ pub struct Finished {
     /// By the executor's clock.
     #[serde(serialize_with = "timestamp")]
     pub ended_at: DateTime<Utc>,
+}
+
+/// Files that were kept of a run. Their names, which the job chose, are no part of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct KeptFiles {
+    /// Each of them.
+    pub files: Vec<KeptFile>,
+    /// How many were asked for and not kept, as far as that is known.
+    pub left_out: u64,
+    /// Whether there may be files of which nothing is known.
+    pub incomplete: bool,
+}
+
+/// A file that was kept: counted, and committed to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct KeptFile {
+    /// Its bytes.
+    pub bytes: u64,
+    /// The commitment to their digest.
+    pub digest: Digest,
+}
+
+impl KeptFiles {
+    fn new(artifacts: &Artifacts, salt: &Salt) -> Self {
+        let file = |file: &Artifact| KeptFile {
+            bytes: file.bytes,
+            digest: salt.commit(&file.digest),
+        };
+        Self {
+            files: artifacts.files.iter().map(file).collect(),
+            left_out: artifacts.left_out.len() as u64 + u64::from(artifacts.not_named),
+            incomplete: artifacts.incomplete.is_some(),
+        }
+    }
 }
 
 /// What a finished event is made of, beside the report.
@@ -384,6 +422,10 @@ impl Finished {
             stderr: commit(&report.stderr.count),
             stdout_redacted: report.stdout.redacted.clone(),
             stderr_redacted: report.stderr.redacted.clone(),
+            artifacts: report
+                .artifacts
+                .as_ref()
+                .map(|artifacts| KeptFiles::new(artifacts, context.salt)),
             usage: report.usage,
             started_at: report.started_at,
             ended_at: report.ended_at,

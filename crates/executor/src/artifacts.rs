@@ -78,7 +78,10 @@ impl Pieces {
         let bytes = content.len() as u64;
         // Marks may be longer than what they stand for, so that the guest's own count is no bound of this one.
         let Some(left) = self.left.checked_sub(bytes) else {
-            let text = format!("with what stands for secrets in them they are more than {}", self.total);
+            let text = format!(
+                "with what stands for secrets in them they are more than {}",
+                self.total
+            );
             return Err(SinkError(text));
         };
         let piece = Piece {

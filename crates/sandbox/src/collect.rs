@@ -11,7 +11,8 @@ use mayfly_core::{
     outcome::KilledFor,
 };
 use mayfly_protocol::{
-    ArtifactHeader, CollectOrder, Collected, Ended, Exit, FileName, FromGuest, LeftOutWhy as GuestWhy, SessionState, StreamId, ToGuest,
+    ArtifactHeader, CollectOrder, Collected, Ended, Exit, FileName, FromGuest, LeftOutWhy as GuestWhy,
+    SessionState, StreamId, ToGuest,
 };
 use mayfly_redact::{Matcher, Redactor};
 use sha2::{Digest as _, Sha256};

@@ -113,10 +113,7 @@ impl ReadySandbox for ReadyContainer {
             uploaded: None,
             artifacts,
         };
-        RunEnd {
-            report,
-            destruction,
-        }
+        RunEnd { report, destruction }
     }
 
     async fn discard(self: Box<Self>) {

@@ -15,11 +15,7 @@ use mayfly_core::{
 use tokio::{sync::watch, task::JoinHandle};
 
 use crate::{
-    collect::Collect,
-    error::EngineError,
-    host::HostCheck,
-    reaper::Swept,
-    redaction::Matcher,
+    collect::Collect, error::EngineError, host::HostCheck, reaper::Swept, redaction::Matcher,
     warm::WarmCommand,
 };
 

@@ -4,7 +4,11 @@
 use std::collections::BTreeSet;
 
 use async_trait::async_trait;
-use mayfly_core::{digest::Digest, id::{AttemptId, TenantId}, job::ResolvedJob};
+use mayfly_core::{
+    digest::Digest,
+    id::{AttemptId, TenantId},
+    job::ResolvedJob,
+};
 use mayfly_dispatch::ledger::{Ledger, Pieces};
 use mayfly_store::{
     blobs::{BlobOwner, BlobStore, PieceAt},

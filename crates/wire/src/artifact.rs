@@ -2,7 +2,7 @@
 
 use mayfly_core::{
     artifact::{Artifact, Artifacts, LeftOut, LeftOutWhy},
-    id::JobId,
+    digest::Digest,
     outcome::Redacted,
 };
 use serde::{Deserialize, Serialize};
@@ -13,8 +13,6 @@ use crate::bytes::Bytes;
 /// What came of the files that a job asked to keep.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ArtifactList {
-    /// The job.
-    pub job: JobId,
     /// Whether anything was collected: the job asked for files, and ended in a way after which they are kept.
     pub collected: bool,
     /// The files, in the order of their names.
@@ -62,17 +60,58 @@ pub struct LeftOutLine {
 impl ArtifactList {
     /// What a report says of them.
     #[must_use]
-    pub fn new(job: JobId, artifacts: Option<&Artifacts>) -> Self {
+    pub fn new(artifacts: Option<&Artifacts>) -> Self {
         let files = artifacts.map_or(&[][..], |artifacts| &artifacts.files);
         let left_out = artifacts.map_or(&[][..], |artifacts| &artifacts.left_out);
         Self {
-            job,
             collected: artifacts.is_some(),
             files: (0..).zip(files).map(|(index, file)| line(index, file)).collect(),
             left_out: left_out.iter().map(left_out_line).collect(),
             not_named: artifacts.map_or(0, |artifacts| artifacts.not_named),
             incomplete: artifacts.and_then(|artifacts| artifacts.incomplete.clone()),
         }
+    }
+}
+
+/// What an answer says of files that can't be so.
+#[derive(Debug, thiserror::Error)]
+#[error("the answer holds a file whose name or digest is none")]
+pub struct NoArtifact;
+
+impl TryFrom<ArtifactList> for Artifacts {
+    type Error = NoArtifact;
+
+    fn try_from(list: ArtifactList) -> Result<Self, NoArtifact> {
+        let name = |name: Bytes| name.into_bytes().map(Into::into).map_err(|_| NoArtifact);
+        let file = |file: ArtifactLine| {
+            let mut digest = [0; 32];
+            hex::decode_to_slice(&file.sha256, &mut digest).map_err(|_| NoArtifact)?;
+            Ok(Artifact {
+                name: name(file.name)?,
+                bytes: file.bytes,
+                digest: Digest::from_bytes(digest),
+                redacted: file.redacted.unwrap_or_default(),
+                is_text: file.is_text,
+                number: file.index,
+            })
+        };
+        let left_out = |file: LeftOutLine| {
+            Ok(LeftOut {
+                name: name(file.name)?,
+                why: file.why,
+                bytes: file.bytes,
+            })
+        };
+        Ok(Self {
+            files: list.files.into_iter().map(file).collect::<Result<_, _>>()?,
+            left_out: list
+                .left_out
+                .into_iter()
+                .map(left_out)
+                .collect::<Result<_, _>>()?,
+            not_named: list.not_named,
+            incomplete: list.incomplete,
+        })
     }
 }
 

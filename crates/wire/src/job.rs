@@ -16,7 +16,10 @@ use mayfly_core::{
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::bytes::{Bytes, NotBase64};
+use crate::{
+    artifact::ArtifactList,
+    bytes::{Bytes, NotBase64},
+};
 
 /// Where a job stands, in one word. The first four are on the way; the others are final.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
@@ -153,6 +156,9 @@ pub struct Job {
     pub stdout: Option<Stream>,
     /// Standard error of the same.
     pub stderr: Option<Stream>,
+    /// What came of the files that it asked to keep; none where nothing was collected.
+    #[serde(default)]
+    pub artifacts: Option<ArtifactList>,
     /// Limits as asked for, as resolved, and as read back from the sandbox.
     pub limits: LimitsShown,
     /// Whether what the job brought is erased.

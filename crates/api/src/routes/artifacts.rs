@@ -10,7 +10,8 @@ use axum::{
     http::{
         HeaderMap, HeaderName, HeaderValue, StatusCode,
         header::{
-            ACCEPT_RANGES, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, RANGE,
+            ACCEPT_RANGES, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_SECURITY_POLICY,
+            CONTENT_TYPE, ETAG, RANGE,
         },
     },
     response::Response,
@@ -56,7 +57,6 @@ pub(crate) async fn list_artifacts(
     let found = details(&app, tenant, job).await?;
     let report = found.report();
     Ok(Json(ArtifactList::new(
-        job,
         report.and_then(|report| report.artifacts.as_ref()),
     )))
 }
@@ -91,7 +91,9 @@ pub(crate) async fn download(
     let artifacts = found.report().and_then(|report| report.artifacts.as_ref());
     let file = artifacts.and_then(|artifacts| artifacts.files.get(usize::try_from(index).ok()?));
     let (Some(attempt), Some(file)) = (attempt, file) else {
-        let detail = format!("job {job} has no file {index} on record, or not yet: `GET /v1/jobs/{job}/artifacts` lists what there is");
+        let detail = format!(
+            "job {job} has no file {index} on record, or not yet: `GET /v1/jobs/{job}/artifacts` lists what there is"
+        );
         return Err(ApiError::new(Code::NotFound).detail(detail));
     };
     let length = usize::try_from(file.bytes).unwrap_or(usize::MAX);
@@ -119,7 +121,10 @@ pub(crate) async fn download(
     let of = part.map(|part| format!("bytes {}-{}/{length}", part.start, part.end - 1));
     let digest = format!("sha-256=:{}:", STANDARD.encode(file.digest.as_bytes()));
     let texts = [
-        (CONTENT_DISPOSITION, Some(disposition(job, index, file.name.as_bytes()))),
+        (
+            CONTENT_DISPOSITION,
+            Some(disposition(job, index, file.name.as_bytes())),
+        ),
         (REPR_DIGEST, Some(digest)),
         (ETAG, Some(format!("\"{}\"", file.digest.to_hex()))),
         (CONTENT_RANGE, of),
@@ -193,7 +198,11 @@ async fn next(mut sending: Sending) -> Result<Option<(Bytes, Sending)>, Broken> 
     let _room = room(&app, usize::try_from(PIECE_BYTES).unwrap_or(usize::MAX))
         .await
         .map_err(|_| Broken)?;
-    let found = app.parts.store.find_piece(sending.tenant, sending.attempt, at).await;
+    let found = app
+        .parts
+        .store
+        .find_piece(sending.tenant, sending.attempt, at)
+        .await;
     let content = match found {
         Ok(content) => content.map(Bytes::from),
         Err(error) => {
@@ -226,14 +235,23 @@ mod tests {
         let job = JobId::new();
         for (name, expected) in [
             (&b"out/plot.png"[..], "plot.png"),
-            (b"a\"; x=\"b\r\nSet-Cookie: a=b", "a%22%3B%20x%3D%22b%0D%0ASet-Cookie%3A%20a%3Db"),
+            (
+                b"a\"; x=\"b\r\nSet-Cookie: a=b",
+                "a%22%3B%20x%3D%22b%0D%0ASet-Cookie%3A%20a%3Db",
+            ),
             ("\u{202e}gnp.exe".as_bytes(), "%E2%80%AEgnp.exe"),
             (b"..", ".."),
         ] {
             let text = disposition(job, 3, name);
-            assert_eq!(text, format!("attachment; filename=\"{job}.3\"; filename*=UTF-8''{expected}"));
+            assert_eq!(
+                text,
+                format!("attachment; filename=\"{job}.3\"; filename*=UTF-8''{expected}")
+            );
             assert!(HeaderValue::from_str(&text).is_ok());
         }
-        assert_eq!(disposition(job, 3, b"\xff"), format!("attachment; filename=\"{job}.3\""));
+        assert_eq!(
+            disposition(job, 3, b"\xff"),
+            format!("attachment; filename=\"{job}.3\"")
+        );
     }
 }

@@ -166,7 +166,11 @@ pub(super) async fn leave(
     let kept = match allowed.at {
         // An empty file has no pieces, and no file an empty one.
         Some(_) if bytes.is_empty() => false,
-        Some(at) => store.keep_piece(owner, at, digest, &bytes, allowed.claim.bytes).await?,
+        Some(at) => {
+            store
+                .keep_piece(owner, at, digest, &bytes, allowed.claim.bytes)
+                .await?
+        }
         None => store.keep_output(owner, digest, &bytes).await?,
     };
     if kept {

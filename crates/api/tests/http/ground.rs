@@ -19,9 +19,11 @@ use mayfly_api::{
 };
 use mayfly_core::{
     account::Role,
+    artifact::{Artifact, Artifacts},
     clock::Clock,
     digest::Digest,
     id::{ExecutorId, JobId, KeyId, TenantId},
+    outcome::Redacted,
     policy::Policy,
     run::RunReport,
 };
@@ -30,6 +32,7 @@ use mayfly_dispatch::{
 };
 use mayfly_store::{
     accounts::NewKey,
+    blobs::{BlobOwner, PieceAt},
     contract::{
         Place,
         accounts::tenant,
@@ -121,6 +124,10 @@ impl Place for File {
     }
 
     async fn outputs(&self) -> usize {
+        panic!("no case here looks at the rows")
+    }
+
+    async fn pieces(&self) -> usize {
         panic!("no case here looks at the rows")
     }
 }
@@ -292,7 +299,16 @@ impl Ground {
         Self::with(generous()).await
     }
 
+    /// Where executors have no way to leave files.
+    pub(crate) async fn without_artifacts() -> Self {
+        Self::made(generous(), false).await
+    }
+
     pub(crate) async fn with(limits: ApiLimits) -> Self {
+        Self::made(limits, true).await
+    }
+
+    async fn made(limits: ApiLimits, keeps_artifacts: bool) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let file = File(folder.path().join("mayfly").join("jobs.db"));
         let bench = Bench::new(Arc::new(file)).await;
@@ -327,7 +343,10 @@ impl Ground {
         let date = bench.date();
         bench.store.enroll_executor(enrolled, None, date).await.unwrap();
         let time: Arc<dyn Clock> = Arc::<StandingClock>::clone(&clock);
-        let api = Api::new(parts(Arc::clone(&bench.store), time, &doubles, limits));
+        let api = Api::new(ApiParts {
+            keeps_artifacts,
+            ..parts(Arc::clone(&bench.store), time, &doubles, limits)
+        });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let stop = CancellationToken::new();
@@ -422,10 +441,33 @@ impl Ground {
         self.bench.send(&client.finish(message.attempt, report)).await;
     }
 
-    /// A job that is over.
+    /// A job that is over and has left a file.
     pub(crate) async fn ended(&self, tenant: TenantId) -> JobId {
         let message = self.started(tenant).await;
-        self.finish(&message, success()).await;
+        let owner = BlobOwner {
+            tenant,
+            job: message.job,
+            attempt: message.attempt,
+        };
+        let (at, digest) = (PieceAt { file: 0, piece: 0 }, Digest::of(b"kept"));
+        let kept = self.bench.store.keep_piece(owner, at, digest, b"kept", 4).await;
+        assert!(kept.unwrap());
+        let file = Artifact {
+            name: "out/kept.txt".into(),
+            bytes: 4,
+            digest,
+            redacted: Redacted::default(),
+            is_text: true,
+            number: 0,
+        };
+        let report = RunReport {
+            artifacts: Some(Artifacts {
+                files: vec![file],
+                ..Artifacts::default()
+            }),
+            ..success()
+        };
+        self.finish(&message, report).await;
         message.job
     }
 

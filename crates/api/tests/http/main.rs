@@ -8,6 +8,7 @@
 
 mod accounts;
 mod archives;
+mod artifacts;
 mod blobs;
 mod document;
 mod ground;

@@ -34,6 +34,8 @@ const ROWS: &[(&str, &str, &str, u16)] = &[
     ("POST", "/v1/jobs/{job}/cancel", "A..S..", 200),
     ("GET", "/v1/jobs/{job}/output", "A..SV.", 200),
     ("GET", "/v1/jobs/{job}/output/{stream}", "A..SV.", 200),
+    ("GET", "/v1/jobs/{job}/artifacts", "A..SV.", 200),
+    ("GET", "/v1/jobs/{job}/artifacts/{index}", "A..SV.", 200),
     ("GET", "/v1/jobs/{job}/events", "A..SV.", 200),
     ("GET", "/v1/jobs/{job}/audit", "A..SVU", 200),
     ("GET", "/v1/audit", "A....U", 200),
@@ -130,7 +132,7 @@ struct Things {
 
 /// The path of a case, and the ids that stand in it.
 async fn path(ground: &Ground, things: &Things, pattern: &str, id: Id) -> String {
-    let mut path = pattern.replace("{stream}", "stdout");
+    let mut path = pattern.replace("{stream}", "stdout").replace("{index}", "0");
     let uuid = |own: String| match id {
         Id::Own | Id::Foreign => own,
         Id::Missing => JobId::new().to_string(),

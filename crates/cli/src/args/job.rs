@@ -21,6 +21,14 @@ pub(crate) struct JobFlags {
     #[arg(long = "archive", value_name = "PATH[=FOLDER]")]
     pub(crate) archives: Vec<String>,
 
+    /// Keep files that it leaves in /work, by a glob such as `out/*.csv` or `**/*.png`. May be given again.
+    #[arg(long, value_name = "GLOB")]
+    pub(crate) artifact: Vec<String>,
+
+    /// Keep them whatever its exit code, and also where its time ran out.
+    #[arg(long, requires = "artifact")]
+    pub(crate) artifacts_always: bool,
+
     /// Set an environment variable of the program. May be given again.
     #[arg(long, short, value_name = "NAME=VALUE")]
     pub(crate) env: Vec<String>,

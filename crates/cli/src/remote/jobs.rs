@@ -12,7 +12,7 @@ use crate::{
         JobCommand,
         remote::{CancelArgs, LogsArgs},
     },
-    exit,
+    artifacts, exit,
     failure::Failure,
     live,
     report::{time, word},
@@ -33,6 +33,10 @@ pub(crate) async fn job(remote: &Remote, command: JobCommand) -> Result<ExitCode
                 show::text(&remote.client.job(id).await?)
             };
             print(&text)?;
+        }
+        JobCommand::Artifacts(command) => {
+            let files = super::artifacts::AtServer::new(remote.client.clone(), command.job());
+            return artifacts::artifacts(&files, command).await;
         }
         JobCommand::List { limit, json, filter } => {
             let filter = JobFilter {

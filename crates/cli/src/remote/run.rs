@@ -18,16 +18,18 @@ use uuid::Uuid;
 
 use super::{
     Remote,
+    artifacts::AtServer,
     follow::{self, FOLLOW, Followed},
     show,
 };
 use crate::{
     args::{RunArgs, remote::SubmitArgs},
+    artifacts,
     embedded::Requests,
     exit,
     failure::Failure,
     live,
-    run::spec,
+    run::{saved, spec},
     terminal::{print, say, unwritten},
 };
 
@@ -37,15 +39,20 @@ pub(crate) async fn run(remote: &Remote, args: RunArgs) -> Result<ExitCode, Fail
     let spec = spec(args.program, &remote.settings.image.default)?;
     let mut requests = Requests::new();
     let (submitted, is_canceled) = accepted(&remote.client, &spec, &new_key(), &mut requests).await?;
-    Ending {
+    let job = submitted.job;
+    let ending = Ending {
         client: &remote.client,
-        job: submitted.job,
+        job,
         is_canceled,
         json,
         quiet,
+    };
+    let outcome = ending.wait(&mut requests).await?;
+    if let Some(out) = args.out {
+        let files = AtServer::new(remote.client.clone(), job);
+        saved(&outcome, artifacts::save_all(&files, &out)).await?;
     }
-    .wait(&mut requests)
-    .await
+    Ok(ExitCode::from(exit::of_outcome(&outcome)))
 }
 
 /// Submits a program, and says under which id.
@@ -65,15 +72,15 @@ pub(crate) async fn submit(remote: &Remote, args: SubmitArgs) -> Result<ExitCode
     if !args.json && !args.quiet {
         say(&format!("mayfly: job {}", submitted.job));
     }
-    Ending {
+    let ending = Ending {
         client: &remote.client,
         job: submitted.job,
         is_canceled,
         json: args.json,
         quiet: args.quiet,
-    }
-    .wait(&mut requests)
-    .await
+    };
+    let outcome = ending.wait(&mut requests).await?;
+    Ok(ExitCode::from(exit::of_outcome(&outcome)))
 }
 
 /// A key by which the server knows a submission again, whatever is lost on its way.
@@ -120,13 +127,12 @@ struct Ending<'a> {
 }
 
 impl Ending<'_> {
-    async fn wait(self, requests: &mut Requests) -> Result<ExitCode, Failure> {
-        let outcome = if self.json {
+    async fn wait(self, requests: &mut Requests) -> Result<Outcome, Failure> {
+        if self.json {
             self.record(requests).await
         } else {
             self.output(requests).await
-        };
-        outcome.map(|outcome| ExitCode::from(exit::of_outcome(&outcome)))
+        }
     }
 
     /// Waits, and prints the record.

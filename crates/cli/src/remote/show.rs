@@ -46,6 +46,8 @@ fn facts(job: &Job) -> Facts {
             .zip(job.stderr.as_ref())
             .map(|(out, err)| [stream(out), stream(err)]),
         usage: job.usage,
+        // What can't be read is shown to nobody; `mayfly job artifacts` says so.
+        artifacts: job.artifacts.clone().and_then(|list| list.try_into().ok()),
         attempts: job
             .history
             .iter()

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, fmt::Write as _};
 
 use chrono::{DateTime, Utc};
 use mayfly_core::{
+    artifact::Artifacts,
     digest::Digest,
     host::HostFacts,
     id::{AttemptId, BatchId, JobId, SessionId},
@@ -15,7 +16,10 @@ use mayfly_core::{
 use serde_json::Value;
 
 use super::{time, word};
-use crate::terminal::shown;
+use crate::{
+    artifacts::{name, notes},
+    terminal::shown,
+};
 
 /// A job.
 pub(crate) struct Facts {
@@ -35,6 +39,7 @@ pub(crate) struct Facts {
     /// Stdout, then stderr.
     pub(crate) streams: Option<[StreamFacts; 2]>,
     pub(crate) usage: Option<Usage>,
+    pub(crate) artifacts: Option<Artifacts>,
     pub(crate) attempts: Vec<AttemptFacts>,
     pub(crate) submitted_at: DateTime<Utc>,
     pub(crate) ended_at: Option<DateTime<Utc>>,
@@ -88,6 +93,15 @@ impl Facts {
                 };
                 write!(line, " · {name} {} B{cut}{redacted}", stream.bytes).unwrap_or_default();
             }
+        }
+        if let Some(artifacts) = self
+            .artifacts
+            .as_ref()
+            .filter(|artifacts| !artifacts.files.is_empty())
+        {
+            let (count, size) = (artifacts.files.len(), ByteSize::bytes(artifacts.bytes()));
+            let files = if count == 1 { "file" } else { "files" };
+            write!(line, " · {count} {files}, {size}").unwrap_or_default();
         }
         if let Some(usage) = self.usage {
             write!(line, " · {}", Span::millis(usage.wall_us.div_ceil(1000))).unwrap_or_default();
@@ -144,6 +158,17 @@ impl Facts {
             lines.extend(
                 redacted.map(|(rule, count)| ("redacted", format!("{count} of {} in {name}", shown(rule)))),
             );
+        }
+        if let Some(artifacts) = &self.artifacts {
+            let files = artifacts.files.iter().map(|file| {
+                let name = name(file.name.as_bytes());
+                (
+                    "file",
+                    format!("{name}, {} bytes, sha256 {}", file.bytes, file.digest.to_hex()),
+                )
+            });
+            lines.extend(files);
+            lines.extend(notes(artifacts).into_iter().map(|note| ("file", note)));
         }
         if let Some(usage) = &self.usage {
             let cpu = Span::millis((usage.user_us + usage.system_us) / 1000);

@@ -115,6 +115,47 @@ fn what_a_job_calls_its_own_things_is_left_out() {
 }
 
 #[test]
+fn files_stand_in_it_as_commitments_and_without_their_names() {
+    let (salt, other) = (Salt::from_bytes([7; 32]), Salt::from_bytes([8; 32]));
+    let digest = Digest::of(b"content");
+    let mut report = report();
+    report.artifacts = Some(Artifacts {
+        files: vec![Artifact {
+            name: "a name of the job".into(),
+            bytes: 7,
+            digest,
+            redacted: Redacted::default(),
+            is_text: true,
+            number: 0,
+        }],
+        left_out: vec![crate::artifact::LeftOut {
+            name: "another name of the job".into(),
+            why: crate::artifact::LeftOutWhy::Link,
+            bytes: None,
+        }],
+        not_named: 2,
+        incomplete: None,
+    });
+    let written = |salt| String::from_utf8(event(&report, salt).canonical_bytes()).unwrap();
+    let text = written(&salt);
+    assert!(
+        !text.contains("name of the job") && !text.contains(&digest.to_hex()),
+        "{text}"
+    );
+    let value: Value = serde_json::from_str(&text).unwrap();
+    let kept = &value["fact"]["artifacts"];
+    assert_eq!(
+        (&kept["files"][0]["bytes"], &kept["left_out"]),
+        (&7.into(), &3.into())
+    );
+    assert_eq!(
+        kept["files"][0]["digest"],
+        serde_json::json!(salt.commit(&digest))
+    );
+    assert_ne!(text, written(&other));
+}
+
+#[test]
 fn why_a_job_started_cold_is_left_out_since_it_may_name_a_file_of_it() {
     let salt = Salt::from_bytes([7; 32]);
     let mut report = report();

@@ -129,7 +129,11 @@ impl BlobPlaces {
             });
             order.v = order.v.max(BLOBS_SINCE);
         }
-        if let Some(limits) = order.resolved.artifact_limits.filter(|_| reads >= ARTIFACTS_SINCE) {
+        if let Some(limits) = order
+            .resolved
+            .artifact_limits
+            .filter(|_| reads >= ARTIFACTS_SINCE)
+        {
             let most = limits.total.as_bytes();
             order.artifacts = Some(self.url(&order, BlobKind::Artifact, most, now));
             order.v = order.v.max(ARTIFACTS_SINCE);
@@ -166,7 +170,9 @@ impl BlobPlaces {
 
 /// How long a run may take, with the time in which its files are collected.
 fn longest_run(job: &ResolvedJob) -> Duration {
-    let collecting = job.artifact_limits.map_or(Duration::ZERO, |limits| limits.time.as_duration());
+    let collecting = job
+        .artifact_limits
+        .map_or(Duration::ZERO, |limits| limits.time.as_duration());
     job.limits.wall.as_duration().saturating_add(collecting)
 }
 

@@ -329,5 +329,6 @@ pub(crate) fn report(state: EndState, cause: Cause, run: Option<u64>) -> RunRepo
         started_at: None,
         ended_at: DateTime::UNIX_EPOCH,
         uploaded: None,
+        artifacts: None,
     }
 }

@@ -48,7 +48,9 @@ fn order(base: &str, most: u64) -> Arc<DispatchMessage> {
 }
 
 fn sink(order: &Arc<DispatchMessage>, blobs: Arc<dyn Blobs>) -> Box<dyn ArtifactSink> {
-    wanted(&order.resolved, order, &blobs).expect("it asks for files").sink
+    wanted(&order.resolved, order, &blobs)
+        .expect("it asks for files")
+        .sink
 }
 
 fn http() -> Arc<dyn Blobs> {
@@ -101,7 +103,14 @@ async fn a_file_is_left_in_pieces_whatever_it_comes_in() {
         .map(|(_, place)| place.trim_end_matches(" HTTP/1.1"))
         .collect();
     // The first piece was tried three times.
-    let expected = ["0&piece=0", "0&piece=0", "0&piece=0", "0&piece=1", "0&piece=2", "3&piece=0"];
+    let expected = [
+        "0&piece=0",
+        "0&piece=0",
+        "0&piece=0",
+        "0&piece=1",
+        "0&piece=2",
+        "3&piece=0",
+    ];
     assert_eq!(places, expected);
 }
 

@@ -96,10 +96,21 @@ pub async fn the_files_that_a_report_names_are_kept_piece_by_piece(place: Arc<dy
         ((1, 0), None),
         ((3, 0), Some(b"three".to_vec())),
     ] {
-        assert_eq!(found(&bench, message.tenant, message.attempt, at).await, expected, "{at:?}");
+        assert_eq!(
+            found(&bench, message.tenant, message.attempt, at).await,
+            expected,
+            "{at:?}"
+        );
     }
-    assert_eq!(found(&bench, tenant(9), message.attempt, (0, 0)).await, None, "another tenant");
-    assert_eq!(found(&bench, message.tenant, AttemptId::new(), (0, 0)).await, None);
+    assert_eq!(
+        found(&bench, tenant(9), message.attempt, (0, 0)).await,
+        None,
+        "another tenant"
+    );
+    assert_eq!(
+        found(&bench, message.tenant, AttemptId::new(), (0, 0)).await,
+        None
+    );
     assert!(!keep(&bench, owner, (4, 0), b"late").await, "it is over");
 }
 
@@ -134,7 +145,10 @@ pub async fn only_a_running_attempt_takes_files_and_the_first_piece_counts(place
     let bench = Bench::new(place).await;
     let mut client = bench.session().await;
     let message = bench.dispatched(&Plan::once()).await;
-    assert!(!keep(&bench, owner(&message), (0, 0), b"a").await, "it has not started");
+    assert!(
+        !keep(&bench, owner(&message), (0, 0), b"a").await,
+        "it has not started"
+    );
     bench.send(&client.ask(&message)).await;
     let other = bench.started(&Plan::once(), &mut client).await;
     for mixed in [
@@ -162,7 +176,10 @@ pub async fn only_a_running_attempt_takes_files_and_the_first_piece_counts(place
         assert!(!keep(&bench, mixed, (0, 0), b"a").await, "{mixed:?}");
     }
     assert!(keep(&bench, owner(&message), (0, 0), b"a").await);
-    assert!(keep(&bench, owner(&message), (0, 0), b"a").await, "the same again");
+    assert!(
+        keep(&bench, owner(&message), (0, 0), b"a").await,
+        "the same again"
+    );
     assert!(!keep(&bench, owner(&message), (0, 0), b"b").await, "another");
     assert_eq!(bench.place.pieces().await, 1);
 }
@@ -176,9 +193,15 @@ pub async fn an_attempts_files_have_a_bound(place: Arc<dyn Place>) {
     assert!(keep_within(&bench, owner(&message), (0, 0), b"12345", 8).await);
     assert!(!keep_within(&bench, owner(&message), (1, 0), b"1234", 8).await);
     assert!(keep_within(&bench, owner(&message), (1, 0), b"123", 8).await);
-    assert!(keep_within(&bench, owner(&message), (1, 0), b"123", 8).await, "the same again");
+    assert!(
+        keep_within(&bench, owner(&message), (1, 0), b"123", 8).await,
+        "the same again"
+    );
     assert!(!keep_within(&bench, owner(&message), (2, 0), b"1", 8).await);
-    assert!(keep_within(&bench, owner(&other), (0, 0), b"12345", 8).await, "another's");
+    assert!(
+        keep_within(&bench, owner(&other), (0, 0), b"12345", 8).await,
+        "another's"
+    );
 }
 
 /// Never half a file: none left, one piece too few, another length.
@@ -201,7 +224,10 @@ pub async fn a_report_that_names_a_file_that_is_not_there_is_trouble_of_ours(pla
         bench.send(&client.finish(message.attempt, named)).await;
         let details = bench.job(message.job).await;
         let outcome = details.job.outcome.as_ref().expect("it is over");
-        assert_eq!((outcome.state, outcome.cause), (EndState::Error, Cause::ContentUnavailable));
+        assert_eq!(
+            (outcome.state, outcome.cause),
+            (EndState::Error, Cause::ContentUnavailable)
+        );
         assert_eq!(details.report().expect("it has reported").artifacts, None);
         assert_eq!(bench.place.pieces().await, 0);
     }

@@ -60,7 +60,7 @@ fn every_fault_of_a_job_is_listed_at_once() {
         "files": [{"path": "/etc/passwd", "content": ""}, {"path": "a", "content": ""}, {"path": "a", "content": ""},
                   {"path": "a/b", "content": ""}],
         "env": {"A=B": "", "C": "\0"}, "secrets": {"": "long enough", "C": " \0c ", "D": "12345"}, "limits": {"memory": "1B", "pids": 1_000_000},
-        "runtime": "host", "artifacts": ["*"], "retry": {"max_attempts": 0, "on": ["error"]},
+        "runtime": "host", "artifacts": ["*", "../x"], "retry": {"max_attempts": 0, "on": ["error"]},
         "labels": {"": "x"}, "expires_after": "1000h",
     });
     let expected = [
@@ -79,7 +79,7 @@ fn every_fault_of_a_job_is_listed_at_once() {
         ("limits.memory", "too_small"),
         ("limits.pids", "too_large"),
         ("runtime", "not_allowed"),
-        ("artifacts", "not_supported"),
+        ("artifacts[1]", "bad_glob"),
         ("retry.max_attempts", "out_of_range"),
         ("retry.on[0]", "not_a_job_end"),
         ("expires_after", "out_of_range"),

@@ -85,6 +85,39 @@ fn an_order_with_modes_is_none_for_older_readers_and_stays_so_when_it_names_blob
 }
 
 #[test]
+fn an_order_for_files_is_none_for_older_readers_and_names_a_place_for_them() {
+    let mut whole = order(1000);
+    whole.resolved.artifacts = vec!["*".to_owned()];
+    let rules = mayfly_core::policy::ArtifactRules::default();
+    whole.resolved.artifact_limits = Some(rules.limits());
+    assert_eq!(whole.least_version(), ARTIFACTS_SINCE);
+    let sent = places().equip(whole.clone(), READS, NOW);
+    assert_eq!(sent.v, ARTIFACTS_SINCE);
+    let url = sent.artifacts.as_ref().unwrap();
+    assert!(
+        url.reveal()
+            .contains(&format!("/artifact?bytes={}&", rules.total.as_bytes()))
+    );
+    assert!(url.of_piece(3, 14).reveal().ends_with("&file=3&piece=14"));
+    assert_eq!(DispatchMessage::decode(&sent.encode()).unwrap(), sent);
+    // The place is good for as long as files are collected.
+    let expiry = |order: &DispatchMessage| {
+        let (_, rest) = order
+            .artifacts
+            .as_ref()
+            .unwrap()
+            .reveal()
+            .split_once("expires=")
+            .unwrap();
+        rest.split('&').next().unwrap().parse::<i64>().unwrap()
+    };
+    let mut longer = whole.clone();
+    longer.resolved.artifact_limits.as_mut().unwrap().time = mayfly_core::units::Span::seconds(121);
+    assert_eq!(expiry(&places().equip(longer, READS, NOW)), expiry(&sent) + 1);
+    assert_eq!(places().equip(whole, ARTIFACTS_SINCE - 1, NOW).artifacts, None);
+}
+
+#[test]
 fn a_short_order_and_one_for_an_older_reader_carry_everything() {
     for (order, reads) in [
         (order(1000), READS),
