@@ -36,7 +36,7 @@ fn brought() -> String {
 }
 
 /// A fleet whose servers are reached by an address that they know, also when they begin again.
-async fn fleet(
+pub(crate) async fn fleet(
     executors: usize,
     of_executors: &[(&str, &str)],
     of_servers: &[(&str, &str)],
@@ -104,7 +104,7 @@ fn left_over(fleet: &Fleet) -> u64 {
 }
 
 /// No address of a blob, and no part of one that opens anything, is in a log line or in the audit log.
-fn no_address_is_anywhere(fleet: &Fleet) {
+pub(crate) fn no_address_is_anywhere(fleet: &Fleet) {
     for role in fleet.servers.iter().chain(&fleet.executors) {
         let log = role.log();
         assert!(!log.contains("signature="), "{}", role.log_file().display());

@@ -7,6 +7,7 @@
 )]
 
 mod ack_timeout;
+mod artifacts;
 mod away;
 mod battery;
 mod bench;

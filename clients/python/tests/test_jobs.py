@@ -14,7 +14,7 @@ import pytest
 from conftest import Connect, Server
 
 import mayfly
-from mayfly import Archive, File, JobSpec, Limits, Mayfly, Retry
+from mayfly import Archive, File, JobSpec, Limits, Mayfly, Retry, UsageError
 
 
 def test_a_program_runs_and_its_result_has_all_of_it(client: Mayfly) -> None:
@@ -104,6 +104,45 @@ def test_everything_that_a_job_can_ask_for_arrives(client: Mayfly, tmp_path: Pat
     assert (in_force["stdout"], in_force["stderr"], in_force["open_files"]) == ("64KiB", "32KiB", 64)
     assert job.raw["source_erased"]
     assert "hunter2" not in repr(spec)
+
+
+LEAVES = """
+import os, sys
+os.makedirs("out/deep")
+open("out/data.csv", "w").write("a,b\\n1,2\\n")
+open("out/deep/large.bin", "wb").write(bytes(range(256)) * 40_000)
+open("out/empty", "w")
+os.symlink("/etc/passwd", "out/link")
+sys.exit(int(sys.argv[1]))
+"""
+
+
+def test_files_that_a_job_leaves_are_listed_read_and_saved(client: Mayfly, tmp_path: Path) -> None:
+    job = client.run(JobSpec(source=LEAVES, args=["0"], artifacts=["out/**"]), check=True)
+    found = client.artifacts(job)
+    assert found == job.artifacts and found.collected
+    assert [file.name for file in found.files] == [b"out/data.csv", b"out/deep/large.bin", b"out/empty"]
+    assert [(file.name, file.why) for file in found.left_out] == [(b"out/link", "link")]
+    large = bytes(range(256)) * 40_000
+    assert client.read_artifact(job, "out/data.csv") == b"a,b\n1,2\n"
+    assert client.read_artifact(job, 1, 300, 310) == large[300:310]
+    assert client.read_artifact(job, found.files[1], -5) == large[-5:]
+    assert client.read_artifact(job, 2) == b""
+    saved = client.save_artifact(job, "out/deep/large.bin", tmp_path / "large")
+    assert saved == found.files[1] and (tmp_path / "large").read_bytes() == large
+    client.save_artifact(job, 2, tmp_path / "large")
+    assert (tmp_path / "large").read_bytes() == b""
+    with pytest.raises(UsageError, match="has kept no file 'other'"):
+        client.save_artifact(job, "other", tmp_path / "other")
+    assert [path.name for path in tmp_path.iterdir()] == ["large"]
+
+
+def test_files_of_a_job_that_fails_are_kept_where_that_is_asked(client: Mayfly) -> None:
+    failed = client.run(JobSpec(source=LEAVES, args=["3"], artifacts=["out/*.csv"]))
+    assert failed.artifacts is None and not client.artifacts(failed).collected
+    kept = client.run(JobSpec(source=LEAVES, args=["3"], artifacts=["out/*.csv"], artifacts_after="any_end"))
+    assert kept.exit_code == 3 and kept.artifacts is not None
+    assert [file.name for file in kept.artifacts.files] == [b"out/data.csv"]
 
 
 def test_a_shell_file_and_a_command_of_the_image_run(client: Mayfly, tmp_path: Path) -> None:

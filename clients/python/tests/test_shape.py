@@ -24,8 +24,7 @@ def names(kind: type) -> set[str]:
 
 
 def test_a_job_spec_has_every_field_of_the_api() -> None:
-    # Nothing keeps files of a job yet.
-    assert names(spec.JobSpec) == set(SCHEMAS["JobSpec"]["properties"]) - {"artifacts"} | {"language"}
+    assert names(spec.JobSpec) == set(SCHEMAS["JobSpec"]["properties"]) | {"language"}
     assert names(spec.Limits) == set(SCHEMAS["LimitsAsked"]["properties"])
     assert names(spec.Retry) == set(SCHEMAS["RetryPolicy"]["properties"])
     assert names(spec.File) | {"path"} == set(SCHEMAS["InputFile"]["properties"])
@@ -36,6 +35,7 @@ def test_words_are_those_of_the_api() -> None:
     assert list(typing.get_args(job.State)) == SCHEMAS["State"]["enum"]
     assert set(SCHEMAS["State"]["enum"]) - set(SCHEMAS["EndState"]["enum"]) == job.ON_THE_WAY
     assert list(typing.get_args(job.CancelAnswer)) == SCHEMAS["CancelWord"]["enum"]
+    assert list(typing.get_args(job.LeftOutWhy)) == SCHEMAS["LeftOutWhy"]["enum"]
     assert list(typing.get_args(job.StreamName)) == SCHEMAS["StreamName"]["enum"]
     assert list(errors.CLASSES) and set(errors.CLASSES) == set(SCHEMAS["Code"]["enum"])
 
@@ -44,6 +44,9 @@ def test_a_line_of_a_list_and_a_job_have_what_the_api_says_or_its_raw_form() -> 
     line = set(SCHEMAS["JobLine"]["properties"]) - {"job"} | {"id", "raw"}
     assert names(job.JobLine) == line
     assert names(job.BatchJob) == line | {"item", "position"}
+    assert names(job.Artifacts) == set(SCHEMAS["ArtifactList"]["properties"])
+    assert names(job.Artifact) == set(SCHEMAS["ArtifactLine"]["properties"])
+    assert names(job.LeftOut) == set(SCHEMAS["LeftOutLine"]["properties"])
     assert names(job.Batch) == set(SCHEMAS["Batch"]["properties"]) - {"batch"} | {"id"}
     assert names(job.Job) - line <= set(SCHEMAS["Job"]["properties"])
 

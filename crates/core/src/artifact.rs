@@ -18,7 +18,10 @@ pub const MAX_GLOB_BYTES: usize = 512;
 pub const MAX_FILES: usize = 1000;
 
 /// Files of a run are kept in pieces of this size, in bytes; the last one may be shorter.
-pub const PIECE_BYTES: u64 = 1 << 20;
+pub const PIECE: usize = 1 << 20;
+
+/// The same, as lengths of files are counted.
+pub const PIECE_BYTES: u64 = PIECE as u64;
 
 /// After which ends files are kept. Of a program that the kernel ended for memory, or that had to be forced, there may be
 /// none whatever this says.

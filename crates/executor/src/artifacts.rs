@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use mayfly_core::{
-    artifact::{Artifact, PIECE_BYTES},
+    artifact::{Artifact, PIECE},
     chain::Chain,
     digest::Digest,
     job::ResolvedJob,
@@ -72,8 +72,6 @@ struct Pieces {
 }
 
 impl Pieces {
-    const PIECE: usize = PIECE_BYTES as usize;
-
     async fn leave(&mut self, content: Bytes) -> Result<(), SinkError> {
         let bytes = content.len() as u64;
         // Marks may be longer than what they stand for, so that the guest's own count is no bound of this one.
@@ -127,10 +125,10 @@ impl ArtifactSink for Pieces {
 
     async fn write(&mut self, mut bytes: &[u8]) -> Result<(), SinkError> {
         while !bytes.is_empty() {
-            let (taken, rest) = bytes.split_at(bytes.len().min(Self::PIECE - self.piece.len()));
+            let (taken, rest) = bytes.split_at(bytes.len().min(PIECE - self.piece.len()));
             self.piece.extend_from_slice(taken);
             bytes = rest;
-            if self.piece.len() == Self::PIECE {
+            if self.piece.len() == PIECE {
                 let whole = self.piece.split().freeze();
                 self.leave(whole).await?;
             }

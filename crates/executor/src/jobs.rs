@@ -263,7 +263,8 @@ impl Jobs {
                 ..
             } = prepared.sandbox.run(run).await;
             output::leave(&*blobs, message.output.as_ref(), attempt, &mut report, &mut stop).await;
-            if report.uploaded.is_some() {
+            let files = report.artifacts.as_ref();
+            if report.uploaded.is_some() || files.is_some_and(|artifacts| !artifacts.files.is_empty()) {
                 reach(Point::OutputUploaded);
             }
             let left = match destruction {

@@ -41,7 +41,7 @@ pub enum Point {
     ContainerStarted,
     /// Executor: the job is on its way to the guest.
     JobSent,
-    /// Executor: what the run has written is left on the server, and nobody has been told that the run is over.
+    /// Executor: what the run has written, or its files, are left on the server, and nobody has been told that it is over.
     OutputUploaded,
     /// Executor: the run is over, and nobody has been told.
     RunEnded,

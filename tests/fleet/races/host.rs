@@ -248,5 +248,6 @@ fn succeeded() -> RunReport {
         started_at: None,
         ended_at: DateTime::<Utc>::UNIX_EPOCH,
         uploaded: None,
+        artifacts: None,
     }
 }

@@ -83,7 +83,7 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
     (
         "H-69, H-111 (artifacts)",
         "not a case here",
-        "no archive ever leaves a sandbox: there are no artifacts yet",
+        "no archive ever leaves a sandbox: files do, one by one, and the executor writes none of them to a disk",
     ),
     (
         "H-72",

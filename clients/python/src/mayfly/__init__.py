@@ -45,7 +45,7 @@ from .errors import (
     WaitTimeout,
 )
 from .events import EndEvent, Event, GapEvent, OutputEvent, StateEvent
-from .job import Batch, BatchJob, Job, JobLine, Output, OutputPart, Submitted, Usage
+from .job import Artifact, Artifacts, Batch, BatchJob, Job, JobLine, LeftOut, Output, OutputPart, Submitted, Usage
 from .spec import Archive, File, JobSpec, Limits, Retry
 
 __all__ = [
@@ -53,6 +53,8 @@ __all__ = [
     "AnswerTooLarge",
     "ApiError",
     "Archive",
+    "Artifact",
+    "Artifacts",
     "AsyncMayfly",
     "BadRequest",
     "Batch",
@@ -74,6 +76,7 @@ __all__ = [
     "JobFailed",
     "JobLine",
     "JobSpec",
+    "LeftOut",
     "Limits",
     "Mayfly",
     "MayflyError",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import tempfile
 import time
 import uuid
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
@@ -22,6 +25,8 @@ from ._version import VERSION
 from ._wire import Wire, asyncio_wire
 from .events import Event, follow
 from .job import (
+    Artifact,
+    Artifacts,
     Batch,
     BatchJob,
     CancelAnswer,
@@ -44,6 +49,8 @@ LONGEST_SERVER_WAIT = 60.0
 MOST_JOBS, MOST_BYTES = 1000, 16 << 20
 #: Seconds between two looks at a batch: the first, and the longest.
 FIRST_LOOK, LONGEST_LOOK = 0.1, 2.0
+#: Bytes of a file that are fetched at once.
+DOWNLOAD_PART = 8 << 20
 #: Longest time that an interrupted `run` takes to cancel its job, in seconds.
 GIVE_UP = 5.0
 
@@ -214,6 +221,56 @@ class AsyncMayfly:
             words = "the headers of the answer can't be read; the server's version may be too far from this package's"
             raise errors.UnexpectedAnswer(call.doing, self.server, words) from error
 
+    async def artifacts(self, job: str | HasId) -> Artifacts:
+        """Which files were kept of a job. None are before its end."""
+        return await self._caller.json(get("list the job's files", "v1", "jobs", _id(job), "artifacts"), Artifacts.from_wire)
+
+    async def read_artifact(
+        self, job: str | HasId, artifact: Artifact | str | int, start: int = 0, end: int | None = None
+    ) -> bytes:
+        """A file that was kept of a job, by its name or its place in the list: all of it, or from `start` to before `end`. A
+        negative `start` counts from the end, without an `end`. `save_artifact` is for those that are large."""
+        index = (await self._artifact(job, artifact)).index if isinstance(artifact, str) else _index(artifact)
+        return await self._bytes_of(_id(job), index, start, end)
+
+    async def save_artifact(self, job: str | HasId, artifact: Artifact | str | int, path: str | os.PathLike[str]) -> Artifact:
+        """Writes a file that was kept of a job to `path`, which is there once all of it has come and is what the job's record
+        says. The name that the program gave it is no part of that."""
+        found = artifact if isinstance(artifact, Artifact) else await self._artifact(job, artifact)
+        target = Path(path)
+        descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        try:
+            digest = hashlib.sha256()
+            with os.fdopen(descriptor, "wb") as file:
+                for start in range(0, found.bytes, DOWNLOAD_PART):
+                    end = min(start + DOWNLOAD_PART, found.bytes)
+                    part = await self._bytes_of(_id(job), found.index, start, end)
+                    digest.update(part)
+                    file.write(part)
+            if digest.hexdigest() != found.sha256:
+                words = "what came is not what the job's record says"
+                raise errors.UnexpectedAnswer("download the job's file", self.server, words)
+            os.replace(name, target)
+        except BaseException:
+            os.unlink(name)
+            raise
+        return found
+
+    async def _artifact(self, job: str | HasId, artifact: str | int) -> Artifact:
+        files = (await self.artifacts(job)).files
+        if isinstance(artifact, int):
+            found = files[artifact] if 0 <= artifact < len(files) else None
+        else:
+            found = next((file for file in files if file.name == artifact.encode()), None)
+        if found is None:
+            raise errors.UsageError(f"job {_id(job)} has kept no file {artifact!r}; `artifacts` lists what it has")
+        return found
+
+    async def _bytes_of(self, job: str, index: int, start: int, end: int | None) -> bytes:
+        call = get("download the job's file", "v1", "jobs", job, "artifacts", str(index))
+        call = replace(call, accept="application/octet-stream, application/problem+json", headers=_range(start, end))
+        return (await self._caller.answer(call)).body
+
     async def list_jobs(
         self,
         *,
@@ -362,6 +419,10 @@ def _requests(items: Mapping[str, JobSpec | str]) -> Iterator[list[dict[str, Any
         size += length
     if some:
         yield some
+
+
+def _index(artifact: Artifact | int) -> int:
+    return artifact.index if isinstance(artifact, Artifact) else artifact
 
 
 def _length(item: Mapping[str, Any]) -> int:

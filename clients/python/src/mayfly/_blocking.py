@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -13,7 +14,7 @@ from ._address import settle
 from ._asyncio import AsyncMayfly
 from ._wire import blocking, iterate_now, run_now
 from .events import Event
-from .job import Batch, BatchJob, CancelAnswer, HasId, Job, JobLine, OutputPart, State, StreamName, Submitted
+from .job import Artifact, Artifacts, Batch, BatchJob, CancelAnswer, HasId, Job, JobLine, OutputPart, State, StreamName, Submitted
 from .spec import JobSpec
 
 
@@ -120,6 +121,22 @@ class Mayfly:
         """What is kept of a stream of a job that is over, byte for byte: all of it, or from `start` to before `end`. A
         negative `start` counts from the end, without an `end`."""
         return run_now(self._client.read_output(job, stream, start, end))
+
+    def artifacts(self, job: str | HasId) -> Artifacts:
+        """Which files were kept of a job. None are before its end."""
+        return run_now(self._client.artifacts(job))
+
+    def read_artifact(
+        self, job: str | HasId, artifact: Artifact | str | int, start: int = 0, end: int | None = None
+    ) -> bytes:
+        """A file that was kept of a job, by its name or its place in the list: all of it, or from `start` to before `end`. A
+        negative `start` counts from the end, without an `end`. `save_artifact` is for those that are large."""
+        return run_now(self._client.read_artifact(job, artifact, start, end))
+
+    def save_artifact(self, job: str | HasId, artifact: Artifact | str | int, path: str | os.PathLike[str]) -> Artifact:
+        """Writes a file that was kept of a job to `path`, which is there once all of it has come and is what the job's record
+        says. The name that the program gave it is no part of that."""
+        return run_now(self._client.save_artifact(job, artifact, path))
 
     def list_jobs(
         self,

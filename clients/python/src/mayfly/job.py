@@ -36,6 +36,20 @@ State: TypeAlias = Literal[
 ]
 #: What became of a request to cancel: the job had not started and is over; its run is being ended; it was over already.
 CancelAnswer: TypeAlias = Literal["canceled", "requested", "over"]
+#: Why a file is not kept.
+LeftOutWhy: TypeAlias = Literal[
+    "link",
+    "pipe",
+    "socket",
+    "device",
+    "unreadable",
+    "too_large",
+    "too_many_files",
+    "too_many_bytes",
+    "name_too_long",
+    "too_deep",
+    "holds_secret",
+]
 #: States that are not final.
 ON_THE_WAY = frozenset(get_args(State)[:4])
 
@@ -126,6 +140,78 @@ class OutputPart:
     written_bytes: int
     #: Where in what is kept the middle was cut; none where it was not.
     cut_at: int | None
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A file that was kept of a job."""
+
+    #: Where it stands in the list, from 0.
+    index: int
+    #: Its name below `/work`. The program chose it: it is no path to write to.
+    name: bytes
+    bytes: int
+    #: SHA-256 of its bytes, in hexadecimal digits.
+    sha256: str
+    #: Whether it was taken for a text.
+    is_text: bool
+    #: How many redactions there were, by their rules; out of a text they were taken, in other files they are still.
+    redacted: Mapping[str, int] | None = None
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> Artifact:
+        """What the API says of it."""
+        redacted = wire.get("redacted")
+        return cls(
+            index=wire["index"],
+            name=content(wire["name"]),
+            bytes=wire["bytes"],
+            sha256=wire["sha256"],
+            is_text=wire["is_text"],
+            redacted=None if redacted is None else dict(redacted.get("counts") or {}),
+        )
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A file that was wanted and is not kept."""
+
+    #: Its name below `/work`. The program chose it.
+    name: bytes
+    why: LeftOutWhy
+    #: How many bytes it had, of a regular file.
+    bytes: int | None
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> LeftOut:
+        """What the API says of it."""
+        return cls(name=content(wire["name"]), why=wire["why"], bytes=wire.get("bytes"))
+
+
+@dataclass(frozen=True)
+class Artifacts:
+    """What came of the files that a job asked to keep."""
+
+    #: Whether anything was collected: the job asked for files, and ended in a way after which they are kept.
+    collected: bool
+    #: In the order of their names.
+    files: tuple[Artifact, ...] = ()
+    #: Those that are not kept, as far as they are named, and how many more there are.
+    left_out: tuple[LeftOut, ...] = ()
+    not_named: int = 0
+    #: Why there may be files of which nothing is known.
+    incomplete: str | None = None
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> Artifacts:
+        """What the API says of them."""
+        return cls(
+            collected=wire["collected"],
+            files=tuple(Artifact.from_wire(file) for file in wire["files"]),
+            left_out=tuple(LeftOut.from_wire(file) for file in wire["left_out"]),
+            not_named=wire["not_named"],
+            incomplete=wire.get("incomplete"),
+        )
 
 
 @dataclass(frozen=True)
@@ -220,6 +306,8 @@ class Job(JobLine):
     #: What it wrote, as far as it is kept. Empty until it is over, and for a key that may not read output.
     stdout: Output = field(repr=False)
     stderr: Output = field(repr=False)
+    #: What came of the files that it asked to keep; none where nothing was collected.
+    artifacts: Artifacts | None
     #: What it used, where it ran.
     usage: Usage | None
     started_at: datetime | None
@@ -244,8 +332,9 @@ class Job(JobLine):
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> Job:
         """What the API says of it."""
-        usage = wire.get("usage")
+        usage, artifacts = wire.get("usage"), wire.get("artifacts")
         return cls(
+            artifacts=None if artifacts is None else Artifacts.from_wire(artifacts),
             signal=wire.get("signal"),
             stdout=Output.from_wire(wire.get("stdout")),
             stderr=Output.from_wire(wire.get("stderr")),

@@ -115,6 +115,10 @@ class JobSpec:
     env: Mapping[str, str] = field(default_factory=dict)
     #: Environment variables whose values are taken out of what the job writes, at least 4 bytes each (docs/redaction.md).
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    #: Files to keep when it has ended, as globs below `/work`: `["out/*.csv", "**/*.png"]`.
+    artifacts: Sequence[str] = ()
+    #: After which ends: exit code 0 alone, or any end, also that of its time.
+    artifacts_after: Literal["success", "any_end"] = "success"
     limits: Limits = field(default_factory=Limits)
     retry: Retry | None = None
     #: For your own use; `list_jobs` finds jobs by them.
@@ -139,6 +143,8 @@ class JobSpec:
             raise UsageError("a job is a program as `source`, or as a `command` of its image: give one of the two")
         if self.command is not None and isinstance(self.command, str):
             raise UsageError("`command` is a list of words, not one text: ['sh', '-c', '…'] runs it in a shell")
+        if isinstance(self.artifacts, str):
+            raise UsageError("`artifacts` is a list of globs, not one text: ['out/*.csv']")
         body = {
             "image": self.image,
             "source": self._source(),
@@ -149,6 +155,8 @@ class JobSpec:
             "archives": [_archive(position, archive) for position, archive in enumerate(self.archives)],
             "env": dict(self.env),
             "secrets": dict(self.secrets),
+            "artifacts": list(self.artifacts),
+            "artifacts_after": None if self.artifacts_after == "success" else self.artifacts_after,
             "limits": self.limits.to_wire(),
             "retry": None if self.retry is None else self.retry.to_wire(),
             "labels": dict(self.labels),

@@ -19,7 +19,7 @@ use axum::{
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use futures_util::stream;
 use mayfly_core::{
-    artifact::{Artifact, PIECE_BYTES},
+    artifact::{Artifact, PIECE, PIECE_BYTES},
     id::{AttemptId, JobId, TenantId},
 };
 use mayfly_store::blobs::PieceAt;
@@ -195,9 +195,7 @@ async fn next(mut sending: Sending) -> Result<Option<(Bytes, Sending)>, Broken> 
     let app = Arc::clone(&sending.app);
     // A bound for all that are loaded at once. It is given back before the client has taken the bytes: how slowly that
     // reads is no reason for others to wait, and it holds one piece at most.
-    let _room = room(&app, usize::try_from(PIECE_BYTES).unwrap_or(usize::MAX))
-        .await
-        .map_err(|_| Broken)?;
+    let _room = room(&app, PIECE).await.map_err(|_| Broken)?;
     let found = app
         .parts
         .store
@@ -219,7 +217,7 @@ async fn next(mut sending: Sending) -> Result<Option<(Bytes, Sending)>, Broken> 
     let wanted = sending.range.end - begin;
     content.truncate(usize::try_from(wanted).unwrap_or(usize::MAX));
     let is_last = content.len() as u64 == wanted;
-    if !is_last && (begin + content.len() as u64) % PIECE_BYTES != 0 {
+    if !is_last && !(begin + content.len() as u64).is_multiple_of(PIECE_BYTES) {
         return Err(Broken);
     }
     sending.range.start += content.len() as u64;

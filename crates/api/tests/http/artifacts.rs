@@ -2,7 +2,7 @@
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use mayfly_core::{
-    artifact::{Artifact, ArtifactLimits, Artifacts, LeftOut, LeftOutWhy, PIECE_BYTES},
+    artifact::{Artifact, ArtifactLimits, Artifacts, LeftOut, LeftOutWhy, PIECE},
     digest::Digest,
     id::TenantId,
     outcome::Redacted,
@@ -20,7 +20,6 @@ use serde_json::{Value, json};
 
 use crate::ground::{Ground, Who, spec};
 
-const PIECE: usize = PIECE_BYTES as usize;
 const MOST: u64 = 4 << 20;
 
 /// A job that asks for files and has started: its order as it would be sent.

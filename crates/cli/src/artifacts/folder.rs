@@ -59,7 +59,7 @@ impl Folder {
     pub(super) fn create(&self, name: &[u8], replace: bool) -> Result<NewFile, NotWritten> {
         let mut parts: Vec<&[u8]> = name.split(|byte| *byte == b'/').collect();
         let fine = |part: &&[u8]| !matches!(*part, b"" | b"." | b"..") && !part.contains(&0);
-        if !parts.iter().all(|part| fine(part)) {
+        if !parts.iter().all(fine) {
             return Err(NotWritten::Name);
         }
         let last = parts.pop().ok_or(NotWritten::Name)?;

@@ -7,18 +7,16 @@ use std::{
 
 use async_trait::async_trait;
 use mayfly_core::{
+    artifact::{Artifact, Artifacts, KeepAfter, LeftOutWhy},
     digest::Digest,
     job::{ResolvedJob, SecretText},
     outcome::{EndState, KilledFor},
     run::RunReport,
     units::Span,
 };
-use mayfly_protocol::LeftOutWhy;
 use mayfly_sandbox::{
-    collect::{
-        Artifact, ArtifactSink, Collect, CollectAfter, CollectBounds, Collection, MissingWhy, SinkError,
-    },
-    seam::{LiveOutput, NoLiveOutput, Run, RunEnd, Sandbox as _},
+    collect::{ArtifactSink, Collect, CollectBounds, SinkError},
+    seam::{LiveOutput, NoLiveOutput, Run, Sandbox as _},
 };
 use tokio::sync::watch;
 
@@ -35,13 +33,15 @@ struct Kept {
 struct Keeper {
     kept: Arc<Mutex<Kept>>,
     open: Vec<u8>,
+    begun: u32,
 }
 
 #[async_trait]
 impl ArtifactSink for Keeper {
-    async fn begin(&mut self) -> Result<(), SinkError> {
+    async fn begin(&mut self) -> Result<u32, SinkError> {
         self.open.clear();
-        Ok(())
+        self.begun += 1;
+        Ok(self.begun - 1)
     }
 
     async fn write(&mut self, bytes: &[u8]) -> Result<(), SinkError> {
@@ -64,7 +64,7 @@ impl ArtifactSink for Keeper {
 fn collect(globs: &[&str], sink: Box<dyn ArtifactSink>) -> Collect {
     Collect {
         globs: globs.iter().map(|&glob| glob.to_owned()).collect(),
-        after: CollectAfter::AnyEnd,
+        after: KeepAfter::AnyEnd,
         bounds: CollectBounds {
             files: 100,
             file_bytes: 64 << 20,
@@ -84,7 +84,7 @@ async fn run(
     collect: Collect,
     stop: watch::Receiver<Option<KilledFor>>,
     live: Arc<dyn LiveOutput>,
-) -> (RunReport, Option<Collection>) {
+) -> (RunReport, Option<Artifacts>) {
     let sandbox = bench.sandboxes.prepare(bench.request(&job)).await.unwrap();
     let run = Run {
         matcher: matcher(&job),
@@ -93,18 +93,9 @@ async fn run(
         live,
         collect: Some(collect),
     };
-    let RunEnd {
-        report,
-        collected,
-        destruction,
-    } = sandbox.run(run).await;
-    let end = RunEnd {
-        report,
-        collected: None,
-        destruction,
-    };
-    let report = settled(end).await;
+    let mut report = settled(sandbox.run(run).await).await;
     bench.assert_nothing_is_left().await;
+    let collected = report.artifacts.take();
     (report, collected)
 }
 
@@ -113,11 +104,12 @@ async fn run_and_keep(
     bench: &Bench,
     job: ResolvedJob,
     change: impl FnOnce(&mut Collect),
-) -> (RunReport, Option<Collection>, Kept) {
+) -> (RunReport, Option<Artifacts>, Kept) {
     let kept = Arc::new(Mutex::new(Kept::default()));
     let keeper = Keeper {
         kept: Arc::clone(&kept),
         open: Vec::new(),
+        begun: 0,
     };
     let mut collect = collect(&["out/**"], Box::new(keeper));
     change(&mut collect);
@@ -153,16 +145,16 @@ async fn files_come_out_as_the_job_left_them() {
     let names: Vec<_> = collection
         .files
         .iter()
-        .map(|file| file.name.escape_ascii().to_string())
+        .map(|file| file.name.as_bytes().escape_ascii().to_string())
         .collect();
     assert_eq!(names, ["out/a.txt", "out/deep/large.bin", "out/empty"]);
     assert_eq!(collection.incomplete, None);
-    let [missing] = &collection.missing[..] else {
+    let [missing] = &collection.left_out[..] else {
         panic!("{collection:?}")
     };
     assert_eq!(
-        (&missing.name[..], missing.why),
-        (&b"out/link"[..], MissingWhy::LeftOut(LeftOutWhy::Link))
+        (missing.name.as_bytes(), missing.why),
+        (&b"out/link"[..], LeftOutWhy::Link)
     );
     assert_eq!(collection.files[1].digest.to_hex(), text(&report.stdout).trim());
     for ((file, content), listed) in kept.files.iter().zip(&collection.files) {
@@ -204,12 +196,12 @@ open('out/key', 'wb').write(b'\\0 AKIA' + b'IOSFODNN7EXAMPLE ')
             (content.len() as u64, Digest::of(content))
         );
         let (name, content) = (
-            file.name.escape_ascii().to_string(),
+            file.name.as_bytes().escape_ascii().to_string(),
             content.escape_ascii().to_string(),
         );
         assert!(!name.contains("horse") && !content.contains("horse"), "{name}");
     }
-    let of = |name: &[u8]| collection.files.iter().find(|file| file.name == name);
+    let of = |name: &[u8]| collection.files.iter().find(|file| file.name.as_bytes() == name);
     let text = of(b"out/text").unwrap();
     assert_eq!(
         (
@@ -225,12 +217,12 @@ open('out/key', 'wb').write(b'\\0 AKIA' + b'IOSFODNN7EXAMPLE ')
         (key.is_text, key.redacted.counts["aws_access_key_id"]),
         (false, 1)
     );
-    let [missing] = &collection.missing[..] else {
+    let [missing] = &collection.left_out[..] else {
         panic!("{collection:?}")
     };
     assert_eq!(
-        (&missing.name[..], missing.why),
-        (&b"out/binary"[..], MissingWhy::HoldsSecret)
+        (missing.name.as_bytes(), missing.why),
+        (&b"out/binary"[..], LeftOutWhy::HoldsSecret)
     );
     assert_eq!(kept.dropped, 1);
 }
@@ -242,7 +234,7 @@ async fn the_end_says_whether_files_are_wanted() {
     };
     let fails = "import os, sys\nos.mkdir('out'); open('out/a', 'w').write('a'); sys.exit(3)";
     let (report, collection, _) = run_and_keep(&bench, bench.python(fails), |collect| {
-        collect.after = CollectAfter::Success
+        collect.after = KeepAfter::Success
     })
     .await;
     assert_eq!((report.outcome.state, collection), (EndState::Failed, None));
@@ -267,6 +259,7 @@ async fn a_job_that_nobody_wants_any_more_leaves_no_files() {
     let keeper = Keeper {
         kept: Arc::clone(&kept),
         open: Vec::new(),
+        begun: 0,
     };
     let (stop, stopped) = watch::channel(None);
     // It has written its files by then.
@@ -289,8 +282,8 @@ struct Never(watch::Sender<bool>);
 
 #[async_trait]
 impl ArtifactSink for Never {
-    async fn begin(&mut self) -> Result<(), SinkError> {
-        Ok(())
+    async fn begin(&mut self) -> Result<u32, SinkError> {
+        Ok(0)
     }
 
     async fn write(&mut self, _: &[u8]) -> Result<(), SinkError> {
@@ -355,7 +348,7 @@ struct Full;
 
 #[async_trait]
 impl ArtifactSink for Full {
-    async fn begin(&mut self) -> Result<(), SinkError> {
+    async fn begin(&mut self) -> Result<u32, SinkError> {
         Err(SinkError("no room".to_owned()))
     }
 
@@ -414,8 +407,5 @@ except OSError as error: print(error.strerror)
     let collection = collection.unwrap();
     assert_eq!((kept.files.len(), collection.incomplete.as_deref()), (5, None));
     assert_eq!(kept.files[0].1, b"first");
-    assert_eq!(
-        collection.missing[0].why,
-        MissingWhy::LeftOut(LeftOutWhy::TooManyFiles)
-    );
+    assert_eq!(collection.left_out[0].why, LeftOutWhy::TooManyFiles);
 }

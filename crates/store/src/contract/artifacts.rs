@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use mayfly_core::{
-    artifact::{Artifact, Artifacts, PIECE_BYTES},
+    artifact::{Artifact, Artifacts, PIECE},
     digest::Digest,
     id::{AttemptId, JobId, TenantId},
     outcome::{Cause, EndState, Redacted},
@@ -18,8 +18,6 @@ use super::{
     jobs::tenant,
 };
 use crate::blobs::{BlobOwner, PieceAt};
-
-const PIECE: usize = PIECE_BYTES as usize;
 
 fn owner(message: &DispatchMessage) -> BlobOwner {
     BlobOwner {
