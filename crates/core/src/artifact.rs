@@ -11,6 +11,9 @@ use crate::{
     units::{ByteSize, Span},
 };
 
+/// Most globs of a job.
+pub const MAX_GLOBS: usize = 64;
+
 /// Longest glob, in bytes.
 pub const MAX_GLOB_BYTES: usize = 512;
 

@@ -5,8 +5,9 @@ use mayfly_redact::{Rules, UnknownRule};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    artifact::ArtifactLimits,
+    artifact::{ArtifactLimits, MAX_FILES, MAX_GLOBS},
     digest::{Digest, canonical_json},
+    fault::{Fault, Faults},
     limits::LimitRules,
     units::{ByteSize, Span},
     word::{word, words},
@@ -90,6 +91,23 @@ impl Default for ArtifactRules {
 }
 
 impl ArtifactRules {
+    /// Whether an executor can go by them.
+    ///
+    /// # Errors
+    /// Bounds that are beyond what a guest takes, or what a report may name.
+    pub fn check(&self) -> Result<(), Faults> {
+        let mut faults = Faults::default();
+        for (name, value, most) in [
+            ("artifacts.globs", self.globs, MAX_GLOBS),
+            ("artifacts.files", self.files, MAX_FILES),
+        ] {
+            if value as usize > most {
+                faults.push(Fault::new(name, "too_large", format!("{value} is more than {most}")));
+            }
+        }
+        faults.into_result(())
+    }
+
     /// What is in force for a job.
     #[must_use]
     pub const fn limits(&self) -> ArtifactLimits {

@@ -252,6 +252,9 @@ impl Settings {
         if let Err(error) = self.policy.redaction.check() {
             return impossible("policy.redaction.without", error.to_string());
         }
+        if let Err(faults) = self.policy.artifacts.check() {
+            return impossible("policy.artifacts", faults.to_string());
+        }
         if let Err(faults) = self.policy.limits.check() {
             return impossible("policy", faults.to_string());
         }
@@ -504,6 +507,11 @@ mod tests {
                 vec![],
                 Some("[policy]\nnetworks = [\"bridge\"]\n"),
                 "expected `none`",
+            ),
+            (
+                vec![],
+                Some("[policy.artifacts]\nfiles = 1001\nglobs = 65\n"),
+                "artifacts.files",
             ),
             (
                 vec![],

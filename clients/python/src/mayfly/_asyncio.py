@@ -250,9 +250,9 @@ class AsyncMayfly:
             if digest.hexdigest() != found.sha256:
                 words = "what came is not what the job's record says"
                 raise errors.UnexpectedAnswer("download the job's file", self.server, words)
-            os.replace(name, target)
+            Path(name).replace(target)
         except BaseException:
-            os.unlink(name)
+            Path(name).unlink()
             raise
         return found
 

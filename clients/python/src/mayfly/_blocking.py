@@ -126,9 +126,7 @@ class Mayfly:
         """Which files were kept of a job. None are before its end."""
         return run_now(self._client.artifacts(job))
 
-    def read_artifact(
-        self, job: str | HasId, artifact: Artifact | str | int, start: int = 0, end: int | None = None
-    ) -> bytes:
+    def read_artifact(self, job: str | HasId, artifact: Artifact | str | int, start: int = 0, end: int | None = None) -> bytes:
         """A file that was kept of a job, by its name or its place in the list: all of it, or from `start` to before `end`. A
         negative `start` counts from the end, without an `end`. `save_artifact` is for those that are large."""
         return run_now(self._client.read_artifact(job, artifact, start, end))
