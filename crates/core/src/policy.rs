@@ -102,7 +102,11 @@ impl ArtifactRules {
             ("artifacts.files", self.files, MAX_FILES),
         ] {
             if value as usize > most {
-                faults.push(Fault::new(name, "too_large", format!("{value} is more than {most}")));
+                faults.push(Fault::new(
+                    name,
+                    "too_large",
+                    format!("{value} is more than {most}"),
+                ));
             }
         }
         faults.into_result(())

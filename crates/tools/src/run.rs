@@ -100,6 +100,7 @@ impl Program {
             network: None,
             runtime: None,
             artifacts: Vec::new(),
+            artifacts_after: Default::default(),
             labels,
             retry: RetryPolicy::default(),
             expires_after: None,
