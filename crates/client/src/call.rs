@@ -137,6 +137,32 @@ impl<'a> Call<'a> {
     }
 }
 
+/// Tries at the same request.
+struct Tries {
+    repeat: Repeat,
+    give_up_at: Instant,
+    repetitions: u32,
+}
+
+impl Tries {
+    /// Waits after one that failed, until it is time for the next.
+    ///
+    /// # Errors
+    /// Its failure, where a further try is not safe, would not help, or would come too late.
+    async fn after(&mut self, error: ClientError) -> Result<(), ClientError> {
+        let left = self.give_up_at.saturating_duration_since(Instant::now());
+        let Some(wait) = patience::wait(&error, self.repeat, self.repetitions, left) else {
+            return Err(error);
+        };
+        if self.repetitions == 0 {
+            tracing::warn!("{error}; trying again for up to {} s", left.as_secs());
+        }
+        tokio::time::sleep(wait).await;
+        self.repetitions += 1;
+        Ok(())
+    }
+}
+
 impl Client {
     /// A client. It connects when it is first used.
     ///
@@ -224,22 +250,20 @@ impl Client {
     /// Status and body of an answer of success to a request, which is sent again while that is safe and there is patience
     /// for it.
     pub(crate) async fn answer(&self, call: &Call<'_>) -> Result<(u16, Vec<u8>), ClientError> {
-        let give_up_at = Instant::now() + self.config.patience;
-        let mut repetitions = 0;
+        let mut tries = self.tries(call);
         loop {
-            let error = match self.once(call).await {
+            match self.once(call).await {
                 Ok(answer) => return Ok(answer),
-                Err(error) => error,
-            };
-            let left = give_up_at.saturating_duration_since(Instant::now());
-            let Some(wait) = patience::wait(&error, call.repeat, repetitions, left) else {
-                return Err(error);
-            };
-            if repetitions == 0 {
-                tracing::warn!("{error}; trying again for up to {} s", left.as_secs());
+                Err(error) => tries.after(error).await?,
             }
-            tokio::time::sleep(wait).await;
-            repetitions += 1;
+        }
+    }
+
+    fn tries(&self, call: &Call<'_>) -> Tries {
+        Tries {
+            repeat: call.repeat,
+            give_up_at: Instant::now() + self.config.patience,
+            repetitions: 0,
         }
     }
 
@@ -254,8 +278,13 @@ impl Client {
 
     /// An answer of success to a request, its body still to be read; asked for again while there is patience for it.
     pub(crate) async fn opened(&self, call: &Call<'_>) -> Result<Response, ClientError> {
-        let once = async || self.within(call, self.open(call)).await;
-        self.repeatedly(call.repeat, once).await
+        let mut tries = self.tries(call);
+        loop {
+            match self.within(call, self.open(call)).await {
+                Ok(response) => return Ok(response),
+                Err(error) => tries.after(error).await?,
+            }
+        }
     }
 
     /// Longest time for one request and its answer, or for the next part of a long one.
