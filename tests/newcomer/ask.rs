@@ -362,6 +362,53 @@ async fn a_model_that_calls_for_ever_ends_and_so_does_what_runs_when_the_time_is
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn with_approval_a_program_runs_after_a_yes_and_not_before() {
+    let Some(mayfly) = Mayfly::with_python() else {
+        return;
+    };
+    let server = server(|asked| match asked.turns {
+        0 => Say::call(
+            "run_python",
+            json!({"source": "print('refused')\n'x'", "timeout_seconds": 5}),
+        ),
+        1 => {
+            assert!(
+                asked.results[0].text.contains("has refused it"),
+                "{}",
+                asked.results[0].text
+            );
+            Say::call("run_python", json!({"source": "print('approved')"}))
+        }
+        2 => {
+            assert!(
+                asked.results[0].text.contains("\napproved\n"),
+                "{}",
+                asked.results[0].text
+            );
+            Say::call("run_python", json!({"source": "print('nobody is left to ask')"}))
+        }
+        _ => Say::Text(asked.results[0].text.clone()),
+    })
+    .await;
+    let answers = fs::File::open(mayfly.file("answers", b"n\nyes\n")).unwrap();
+    let mut command = command(&mayfly, &server, 0, &["--approve", "x"]);
+    command.stdin(answers);
+    let asked = output(command).await;
+    let (answer, steps) = (text(&asked.stdout), text(&asked.stderr));
+    assert!(answer.contains("has refused it"), "{answer}{steps}");
+    assert!(
+        steps.contains("  | print('refused')\n  | 'x'\nmayfly: with timeout_seconds: 5\nmayfly: may it?"),
+        "{steps}"
+    );
+    let listed = mayfly.command(["job", "list", "--json"]).output().unwrap();
+    assert_eq!(
+        text(&listed.stdout).lines().count(),
+        1,
+        "one yes was said, and one program has run"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_wrong_with_a_question_is_said_before_anything_is_sent() {
     let mayfly = Mayfly::alone();
     let server = server(|_| Say::Nothing).await;
@@ -378,6 +425,7 @@ async fn what_is_wrong_with_a_question_is_said_before_anything_is_sent() {
         ),
         (&["--model", "openai/x", "x"], 64, "OPENAI_API_KEY"),
         (&[""], 64, "the task is empty"),
+        (&["--approve", "-"], 64, "can't both be on standard input"),
         (&["--cost", "much", "x"], 64, "expected a number of US dollars"),
         (&["--price", "2", "x"], 64, "such as 2,10"),
         (&["--time", "10", "x"], 64, "10s"),

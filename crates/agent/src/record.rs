@@ -6,7 +6,10 @@ use mayfly_core::id::JobId;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use crate::model::{Cost, Usage};
+use crate::{
+    model::{Cost, Usage},
+    tool::Verdict,
+};
 
 /// One run of an agent, from its task to its end. It holds no key, and nothing that a provider wants unread.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -54,6 +57,9 @@ pub struct Call {
     pub tool: String,
     /// With what; a string where it was no JSON.
     pub arguments: Value,
+    /// What was said to it, where somebody was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<Verdict>,
     /// The job that did it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub job: Option<JobId>,

@@ -18,6 +18,7 @@ use std::{
 use futures_util::{StreamExt as _, stream};
 use mayfly_core::chain::Chain;
 use serde_json::Value;
+use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -25,7 +26,7 @@ use crate::{
     model::{Arguments, Message, ModelClient, Reply, Request, Stop, ToolCall, ToolResult, ToolSpec, Usage},
     prompt,
     record::{Call, End, Run, Step},
-    tool::{Tool, ToolOutcome},
+    tool::{Approval, Tool, ToolOutcome, Verdict},
 };
 
 /// Most bytes of a call's arguments. No model writes more in one answer but by mistake.
@@ -45,6 +46,8 @@ pub struct Agent {
     pub bounds: Bounds,
     /// What the model costs, where its provider does not say so.
     pub price: Option<Price>,
+    /// Who is asked before a program runs; nobody where it is none.
+    pub approval: Option<Arc<dyn Approval>>,
 }
 
 /// What happens in a run, as it does.
@@ -77,6 +80,10 @@ struct Under {
     /// An answer was empty, and the model has been told.
     is_nudged: bool,
 }
+
+/// Why a call that was refused by whoever was asked is not carried out.
+const NOT_APPROVED: &str = "whoever watches this run has refused it. Do not call it again unchanged: take another way, or \
+                            answer with what you know.";
 
 /// What a step led to.
 enum Next {
@@ -266,9 +273,10 @@ impl Agent {
             return Next::Go;
         }
         let was_cut = stop == Stop::Length;
+        let asking = &Mutex::new(());
         let done: Vec<(ToolResult, Call)> = stream::iter(calls.into_iter().enumerate())
             .map(|(index, call)| async move {
-                let done = self.carried_out(index, call, was_cut, halt).await;
+                let done = self.carried_out(index, call, was_cut, asking, halt).await;
                 listener(Event::Called(&done.1));
                 done
             })
@@ -312,10 +320,18 @@ impl Agent {
         index: usize,
         call: ToolCall,
         was_cut: bool,
+        asking: &Mutex<()>,
         halt: &CancellationToken,
     ) -> (ToolResult, Call) {
         let begun = Instant::now();
-        let outcome = match self.refused(index, &call, was_cut) {
+        let refused = self.refused(index, &call, was_cut);
+        let verdict = match refused {
+            None => self.verdict(&call, asking, halt).await,
+            Some(_) => None,
+        };
+        let refused =
+            refused.or_else(|| (verdict == Some(Verdict::Refused)).then(|| NOT_APPROVED.to_owned()));
+        let outcome = match refused {
             Some(why) => ToolOutcome {
                 text: format!("This call was not carried out: {why}"),
                 is_error: true,
@@ -329,6 +345,7 @@ impl Agent {
                 Arguments::Object(object) => Value::Object(object),
                 Arguments::Malformed { text, .. } => Value::String(text),
             },
+            verdict,
             job: outcome.job,
             is_error: outcome.is_error,
             result: outcome.text.clone(),
@@ -341,6 +358,27 @@ impl Agent {
             is_error: outcome.is_error,
         };
         (result, record)
+    }
+
+    /// What is said to a call, where somebody has to be asked: one call after the other, and no longer than the run.
+    async fn verdict(
+        &self,
+        call: &ToolCall,
+        asking: &Mutex<()>,
+        halt: &CancellationToken,
+    ) -> Option<Verdict> {
+        let approval = self.approval.as_ref()?;
+        if !self.tool(&call.name)?.is_held() {
+            return None;
+        }
+        let asked = async {
+            let _turn = asking.lock().await;
+            approval.asked(call).await
+        };
+        tokio::select! {
+            verdict = asked => Some(verdict),
+            () = halt.cancelled() => Some(Verdict::Refused),
+        }
     }
 
     /// Why a call is not carried out, in words from which a model can mend it.

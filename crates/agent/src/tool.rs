@@ -2,16 +2,20 @@
 
 use async_trait::async_trait;
 use mayfly_core::id::JobId;
+use serde::Serialize;
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
-use crate::model::ToolSpec;
+use crate::model::{ToolCall, ToolSpec};
 
 /// Something that a model may call.
 #[async_trait]
 pub trait Tool: Send + Sync {
     /// What a model is told of it. Its name is no other tool's of the same run.
     fn spec(&self) -> &ToolSpec;
+
+    /// Whether somebody has to say yes first, where a run wants that.
+    fn is_held(&self) -> bool;
 
     /// Does it. What goes wrong is an outcome too, in words from which a model can mend its call. When `stop` is canceled
     /// it comes to its end soon, and leaves nothing running.
@@ -27,4 +31,21 @@ pub struct ToolOutcome {
     pub is_error: bool,
     /// The job that did it.
     pub job: Option<JobId>,
+}
+
+/// Says whether a call may be carried out, before it is.
+#[async_trait]
+pub trait Approval: Send + Sync {
+    /// Asks for it. It is asked for one call after the other, and given up where the run ends meanwhile.
+    async fn asked(&self, call: &ToolCall) -> Verdict;
+}
+
+/// What was said to a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// It may be carried out.
+    Approved,
+    /// It may not.
+    Refused,
 }

@@ -107,6 +107,10 @@ impl Tool for ToolboxTool {
         &self.spec
     }
 
+    fn is_held(&self) -> bool {
+        PROGRAMS.contains(&self.spec.name.as_str())
+    }
+
     async fn call(&self, arguments: Map<String, Value>, stop: &CancellationToken) -> ToolOutcome {
         let call = Call {
             stop,
@@ -177,6 +181,7 @@ mod tests {
             let spec = tool.spec();
             let is_told = spec.description.contains("\"data.csv\" (4 bytes)");
             assert_eq!(is_told, spec.name == "run_python", "{spec:?}");
+            assert_eq!(tool.is_held(), spec.name == "run_python", "{spec:?}");
         }
         let with = |arguments: Value| {
             let Value::Object(arguments) = arguments else {

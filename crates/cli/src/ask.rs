@@ -3,6 +3,7 @@
 //! The model's key goes to the client of its provider and to nothing else: jobs, records, log lines, the transcript and the
 //! API never see it. Every job has the label `run` with the run's id, and the transcript has the id of each job.
 
+mod approve;
 mod show;
 
 use std::{
@@ -20,6 +21,7 @@ use mayfly_agent::{
     },
     record::{End, Run},
     run::Agent,
+    tool::Approval,
     toolbox::{self, GivenFile},
 };
 use mayfly_core::image::ImageName;
@@ -29,6 +31,7 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use self::approve::Asker;
 use crate::{
     args::{Common, ask::AskArgs},
     backend::Backend,
@@ -55,6 +58,11 @@ pub(crate) async fn ask(common: &Common, args: AskArgs) -> Result<ExitCode, Fail
     let mut requests = Requests::new();
     // What is wrong with the question is said before an engine is asked for anything, and before anything is paid for.
     let model = model(&args, surroundings(common))?;
+    if args.approve && args.task.as_deref() == Some("-") {
+        return Err(Failure::usage(
+            "the task and what is said to its programs can't both be on standard input",
+        ));
+    }
     let task = task(args.task.as_deref())?;
     let files = files(&args.files)?;
     let bounds = bounds(&args);
@@ -81,6 +89,9 @@ pub(crate) async fn ask(common: &Common, args: AskArgs) -> Result<ExitCode, Fail
             tools,
             bounds,
             price: args.price,
+            approval: args
+                .approve
+                .then(|| Arc::new(Asker::default()) as Arc<dyn Approval>),
         };
         Ok(until_stopped(&agent, &task, args.quiet, &mut requests).await)
     };

@@ -12,7 +12,7 @@ use mayfly_agent::{
     model::{Environment, ModelName, Place, ProviderClient, ProviderConfig, ToolSpec},
     record::Run,
     run::{Agent, Event},
-    tool::{Tool, ToolOutcome},
+    tool::{Approval, Tool, ToolOutcome},
 };
 use mayfly_core::id::JobId;
 use mayfly_testkit::model::{Asked, ModelServer, Say, Shape};
@@ -24,6 +24,7 @@ pub(crate) struct Ground {
     pub(crate) server: ModelServer,
     pub(crate) stop: CancellationToken,
     pub(crate) price: Option<Price>,
+    pub(crate) approval: Option<Arc<dyn Approval>>,
     heard: Mutex<Vec<String>>,
 }
 
@@ -45,6 +46,7 @@ impl Ground {
             server: ModelServer::start(script).await,
             stop: CancellationToken::new(),
             price: None,
+            approval: None,
             heard: Mutex::default(),
         }
     }
@@ -78,6 +80,7 @@ impl Ground {
             ],
             bounds,
             price: self.price,
+            approval: self.approval.clone(),
         };
         let listener = |event: Event<'_>| {
             self.heard.lock().expect("no listener panics").push(match event {
@@ -113,6 +116,10 @@ impl Tool for Echo {
         &self.0
     }
 
+    fn is_held(&self) -> bool {
+        true
+    }
+
     async fn call(&self, arguments: Map<String, Value>, _: &CancellationToken) -> ToolOutcome {
         ToolOutcome {
             text: format!("ran: {}", arguments["source"].as_str().expect("a text")),
@@ -135,6 +142,10 @@ impl Meet {
 impl Tool for Meet {
     fn spec(&self) -> &ToolSpec {
         &self.0
+    }
+
+    fn is_held(&self) -> bool {
+        false
     }
 
     async fn call(&self, arguments: Map<String, Value>, _: &CancellationToken) -> ToolOutcome {
@@ -160,6 +171,10 @@ impl Hang {
 impl Tool for Hang {
     fn spec(&self) -> &ToolSpec {
         &self.0
+    }
+
+    fn is_held(&self) -> bool {
+        false
     }
 
     async fn call(&self, _: Map<String, Value>, stop: &CancellationToken) -> ToolOutcome {

@@ -1,6 +1,7 @@
 //! The loop: how it goes on, and that it always ends, and ends well. Its model is the client of a real provider's shape, at
 //! a server that says what each test's script decides; what jobs do is tested with real sandboxes elsewhere.
 
+mod approval;
 mod ends;
 mod ground;
 

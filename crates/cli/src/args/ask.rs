@@ -40,6 +40,10 @@ pub(crate) struct AskArgs {
     #[arg(long, conflicts_with = "shell")]
     pub(crate) no_tools: bool,
 
+    /// Ask before each program of the model runs, and run it where the answer on standard input is `y` or `yes`.
+    #[arg(long, conflicts_with = "quiet")]
+    pub(crate) approve: bool,
+
     /// Most answers of the model.
     #[arg(long, value_name = "COUNT", default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) steps: u32,

@@ -19,6 +19,9 @@ const MOST_LINES: usize = 30;
 /// Most characters of a line.
 const MOST_CHARACTERS: usize = 160;
 
+/// Arguments that are a program.
+const TEXTS: [&str; 4] = ["source", "code", "script", "command"];
+
 /// Shows steps as they are taken.
 pub(super) struct Steps {
     quiet: bool,
@@ -67,6 +70,25 @@ impl Steps {
             }
         }
     }
+}
+
+/// A whole program, and whether it may run.
+pub(super) fn question(call: &ToolCall) -> String {
+    let mut shown = format!("mayfly: the model wants to run this with {}:\n", word(&call.name));
+    for line in program(call).lines() {
+        writeln!(shown, "  | {line}").expect("a string takes what it is given");
+    }
+    if let Arguments::Object(object) = &call.arguments {
+        let others: Vec<String> = object
+            .keys()
+            .filter(|name| !TEXTS.contains(&name.as_str()))
+            .map(|name| word(&format!("{name}: {}", object[name])))
+            .collect();
+        if !others.is_empty() {
+            writeln!(shown, "mayfly: with {}", others.join(", ")).expect("a string takes what it is given");
+        }
+    }
+    shown + "mayfly: may it? y or n"
 }
 
 /// The line of a run that has ended.
