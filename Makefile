@@ -1,6 +1,6 @@
 # Thin: each target is a script in scripts/, which says what it does and what is missing.
 
-.PHONY: help demo test test-long test-hostile test-python kills lint bench image images services clean
+.PHONY: help demo test test-long test-hostile test-python test-mcp kills lint bench image images services clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
@@ -19,6 +19,9 @@ test-hostile: ## the hostile battery on runc and gVisor, as a table in docs/host
 
 test-python: ## the Python client, on a server of its own and the real engine
 	@scripts/test-python-client
+
+test-mcp: ## the tools for models, as the official MCP client gets them
+	@scripts/test-mcp
 
 kills: ## a fleet of real processes under kills, 2,000 jobs, as figures
 	@scripts/fleet-under-kills

@@ -36,6 +36,10 @@ use crate::{
 /// Longest that a request may take until its answer begins: the longest wait for a job, and some time for the work.
 const LONGEST: Duration = Duration::from_secs(90);
 
+/// Marks an answer of another protocol: what it says is for clients that speak that.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AsItIs;
+
 pub(crate) async fn envelope(State(app): State<Shared>, request: Request, next: Next) -> Response {
     let id = Uuid::now_v7().as_simple().to_string();
     let span = tracing::info_span!(
@@ -86,6 +90,7 @@ fn finish(mut response: Response, id: &str) -> Response {
     let status = response.status();
     let mut response = match failed {
         Some(error) => problem(response, &error, id),
+        None if response.extensions().get::<AsItIs>().is_some() => response,
         None if status.is_client_error() || status.is_server_error() => {
             // The framework's own refusals; a readiness that is not ready has its own body.
             if response.headers().get(CONTENT_TYPE).is_some_and(is_ours) {

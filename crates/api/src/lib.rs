@@ -133,6 +133,8 @@ impl ApiLimits {
 /// The API, not serving yet.
 pub struct Api {
     app: Shared,
+    /// Routes of other protocols.
+    beside: Vec<Router>,
 }
 
 impl Api {
@@ -141,6 +143,7 @@ impl Api {
     pub fn new(parts: ApiParts) -> Self {
         Self {
             app: Arc::new(App::new(parts, None)),
+            beside: Vec::new(),
         }
     }
 
@@ -162,7 +165,16 @@ impl Api {
             standing: Standing::Valid,
         };
         let app = Arc::new(App::new(parts, Some(record)));
-        (Self { app }, key)
+        let beside = Vec::new();
+        (Self { app, beside }, key)
+    }
+
+    /// The same with a route of another protocol, which is no part of the document. A valid API key is needed for it; the rest
+    /// is for the route to judge. Its refusals are in the words of its own protocol.
+    #[must_use]
+    pub fn with_route(mut self, route: Router) -> Self {
+        self.beside.push(route);
+        self
     }
 
     /// The OpenAPI document, as it is served.
@@ -195,6 +207,6 @@ impl Api {
 
     /// Every route, with its guard.
     pub fn router(&self) -> Router {
-        routes::router(&self.app)
+        routes::router(&self.app, &self.beside)
     }
 }

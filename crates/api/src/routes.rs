@@ -22,7 +22,7 @@ use std::sync::Arc;
 use axum::{
     Json, Router,
     http::{HeaderValue, header::CACHE_CONTROL},
-    middleware::{from_fn, from_fn_with_state},
+    middleware::{from_fn, from_fn_with_state, map_response},
     response::{IntoResponse as _, Response},
     routing::get,
 };
@@ -49,7 +49,7 @@ use crate::{
     access::{Action, Scope},
     app::Shared,
     auth::{Guard, guard},
-    envelope::envelope,
+    envelope::{AsItIs, envelope},
     error::ApiError,
 };
 
@@ -219,28 +219,49 @@ pub(crate) fn document(app: &Shared) -> OpenApi {
     complete(documented(app).into_openapi())
 }
 
-/// The whole service.
-pub(crate) fn router(app: &Shared) -> Router {
+/// The whole service, with routes of other protocols beside its own.
+pub(crate) fn router(app: &Shared, beside: &[Router]) -> Router {
     let (router, document) = documented(app).split_for_parts();
     let document = complete(document);
     let served = Arc::new(document.clone());
     let page: Router<Shared> = SwaggerUi::new(PAGE)
         .config(utoipa_swagger_ui::Config::from(DOCUMENT))
         .into();
-    router
-        .route(
-            DOCUMENT,
-            get(move || {
-                let served = Arc::clone(&served);
-                async move { Json((*served).clone()) }
-            }),
-        )
-        // Between servers and executors, by addresses in their orders: nothing that a client has a part in.
-        .route(blobs::PATH, get(blobs::fetch).put(blobs::leave))
-        .merge(page.layer(from_fn(page_headers)))
-        .fallback(no_such_route)
-        .layer(from_fn_with_state(Arc::clone(app), envelope))
-        .with_state(Arc::clone(app))
+    let mut all = router;
+    for route in beside {
+        all = all.merge(foreign(app, route.clone()));
+    }
+    all.route(
+        DOCUMENT,
+        get(move || {
+            let served = Arc::clone(&served);
+            async move { Json((*served).clone()) }
+        }),
+    )
+    // Between servers and executors, by addresses in their orders: nothing that a client has a part in.
+    .route(blobs::PATH, get(blobs::fetch).put(blobs::leave))
+    .merge(page.layer(from_fn(page_headers)))
+    .fallback(no_such_route)
+    .layer(from_fn_with_state(Arc::clone(app), envelope))
+    .with_state(Arc::clone(app))
+}
+
+/// A route of another protocol, for everybody whose key is valid.
+fn foreign(app: &Shared, route: Router) -> Router<Shared> {
+    let guarding = Guard {
+        app: Arc::clone(app),
+        action: Action::ReadSelf,
+    };
+    let route: Router<Shared> = route.with_state(());
+    // Within the guard: what that refuses is a problem as everywhere.
+    route
+        .layer(map_response(as_it_is))
+        .route_layer(from_fn_with_state(guarding, guard))
+}
+
+async fn as_it_is(mut response: Response) -> Response {
+    response.extensions_mut().insert(AsItIs);
+    response
 }
 
 async fn no_such_route() -> ApiError {

@@ -7,6 +7,8 @@ mod batch;
 pub(crate) mod fleet;
 mod job;
 #[cfg(feature = "fleet")]
+pub(crate) mod mcp;
+#[cfg(feature = "fleet")]
 pub(crate) mod remote;
 
 use std::path::PathBuf;
@@ -107,6 +109,9 @@ pub(crate) enum Command {
     /// Watch a server's executors and jobs.
     #[cfg(feature = "fleet")]
     Top(remote::TopArgs),
+    /// Give the tools of a language model to an MCP client, on stdin and stdout.
+    #[cfg(feature = "fleet")]
+    Mcp(mcp::McpArgs),
     /// Measure, beside what the engine itself can do.
     #[command(subcommand)]
     Bench(BenchCommand),

@@ -86,6 +86,11 @@ impl Backend {
         })
     }
 
+    /// Whether programs run in this process, and end with it.
+    pub(crate) const fn is_here(&self) -> bool {
+        self.here.is_some()
+    }
+
     /// Ends the roles of this process, where there are any, and kills what still runs in them: nobody is left who waits.
     pub(crate) async fn stop(self) {
         let Some(here) = self.here else { return };

@@ -22,6 +22,8 @@ mod failure;
 mod fleet;
 mod live;
 mod manual;
+#[cfg(feature = "fleet")]
+mod mcp;
 mod place;
 mod pool;
 mod processes;
@@ -127,6 +129,8 @@ async fn command(cli: Cli) -> Result<ExitCode, Failure> {
         },
         #[cfg(feature = "fleet")]
         Command::Top(args) => remote::top(&Place::server(&cli.common)?, args).await,
+        #[cfg(feature = "fleet")]
+        Command::Mcp(args) => mcp::mcp(&cli.common, args).await,
         Command::Batch(command) => batch::batch(&session().await?, command).await,
         #[cfg(feature = "fleet")]
         Command::Dev(args) => fleet::dev::dev(&cli.common, args).await,

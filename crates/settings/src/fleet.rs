@@ -407,7 +407,7 @@ fn impossible<T>(path: &str, why: &str) -> Result<T, SettingsError> {
 }
 
 /// A list, or one text with commas, as a variable holds it.
-fn list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+pub(crate) fn list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     struct List;
 
     impl<'de> de::Visitor<'de> for List {

@@ -22,12 +22,14 @@ mod client;
 mod fleet;
 mod pool;
 mod secret;
+mod tools;
 
 pub use client::ClientSettings;
 pub use fleet::{BrokerSettings, DatabaseSettings, ExecutorSettings, MOST_IMAGES, ServerSettings, pool};
 pub use mayfly_core::host::Posture;
 pub use pool::{PoolClasses, PoolImage, PoolSettings, SANDBOXES};
 pub use secret::Secret;
+pub use tools::{McpSettings, ToolSettings};
 
 /// Everything that can be set.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,6 +57,10 @@ pub struct Settings {
     pub broker: BrokerSettings,
     /// The role `mayfly executor`.
     pub executor: ExecutorSettings,
+    /// Tools for language models.
+    pub tools: ToolSettings,
+    /// The Model Context Protocol over HTTP.
+    pub mcp: McpSettings,
 }
 
 /// Log lines.
@@ -263,6 +269,8 @@ impl Settings {
         self.server.check()?;
         self.database.check()?;
         self.executor.check()?;
+        self.tools.check()?;
+        self.mcp.check()?;
         if self.store.path.file_name().is_none() {
             return impossible("store.path", "it must be the path of a file".to_owned());
         }
@@ -353,6 +361,8 @@ impl Settings {
             database: DatabaseSettings::default(),
             broker: BrokerSettings::default(),
             executor: ExecutorSettings::default(),
+            tools: ToolSettings::default(),
+            mcp: McpSettings::default(),
         })
     }
 }

@@ -1,7 +1,8 @@
 //! What a process tells and takes of its host: log lines on stderr, and the clock.
 //!
-//! Log lines go to stderr, since stdout is data. Two libraries write whole request bodies at `debug`, a job's
-//! environment among them: they are held at `info` whatever filter is asked for. The broker's library calls an error what
+//! Log lines go to stderr, since stdout is data. Some libraries write whole request bodies at `debug`, a job's
+//! environment among them: they are held at `info` whatever filter is asked for, and at `warn` where one has a line at `info`
+//! for each message. The broker's library calls an error what
 //! is none (a queue that is asked for and not there yet, a connection that we end), and returns to us all that it says:
 //! it is heard only where the filter names it.
 
@@ -42,7 +43,7 @@ pub enum TelemetryError {
 }
 
 /// Crates that log bodies at `debug`.
-const HELD_AT_INFO: [&str; 3] = ["bollard=info", "hyper=info", "hyper_util=info"];
+const HELD: [&str; 4] = ["bollard=info", "hyper=info", "hyper_util=info", "rmcp=warn"];
 
 /// The broker's library.
 const UNHEARD: &str = "lapin=off";
@@ -80,7 +81,7 @@ fn directives(filter: &str) -> Result<EnvFilter, TelemetryError> {
         filter: filter.chars().take(80).collect(),
         source,
     })?;
-    for held in HELD_AT_INFO {
+    for held in HELD {
         parsed = parsed.add_directive(held.parse().expect("our own directive is well-formed"));
     }
     Ok(parsed)
@@ -179,7 +180,7 @@ mod tests {
             parts.sort();
             parts
         };
-        let held = ["bollard=info", "hyper=info", "hyper_util=info"];
+        let held = ["bollard=info", "hyper=info", "hyper_util=info", "rmcp=warn"];
         let with = |others: [&str; 2]| {
             let mut all: Vec<String> = held.iter().chain(&others).map(|&part| part.to_owned()).collect();
             all.sort();

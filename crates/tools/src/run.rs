@@ -163,12 +163,16 @@ async fn follow(
 ) -> Result<Answer, Box<Answer>> {
     let job = tokio::select! {
         followed = until(toolbox, job, begun, within, call) => followed?,
-        () = call.stop.cancelled() => {
-            let canceled = toolbox.client.cancel(job).await;
-            canceled.map_err(|error| refusal::not_answered(job, &error))?;
-            looked_at(toolbox, job, CANCELED_WITHIN).await?
-        }
+        () = call.stop.cancelled() => return cancel_and_wait(toolbox, job).await,
     };
+    Ok(observation::answer(job, toolbox.options.characters))
+}
+
+/// A job that is not needed any more, at its end, or as it stands after a while.
+pub(crate) async fn cancel_and_wait(toolbox: &Toolbox, job: JobId) -> Result<Answer, Box<Answer>> {
+    let canceled = toolbox.client.cancel(job).await;
+    canceled.map_err(|error| refusal::not_answered(job, &error))?;
+    let job = looked_at(toolbox, job, CANCELED_WITHIN).await?;
     Ok(observation::answer(job, toolbox.options.characters))
 }
 

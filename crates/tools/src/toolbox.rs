@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use mayfly_client::Client;
+use mayfly_client::{ApiKey, Client};
 use mayfly_core::{id::JobId, image::ImageName};
 use mayfly_wire::job::State;
 use serde_json::{Map, Value};
@@ -67,10 +67,26 @@ impl Toolbox {
         Self { client, options }
     }
 
+    /// The same tools, whose calls are by somebody else.
+    #[must_use]
+    pub fn with_key(&self, key: ApiKey) -> Self {
+        Self {
+            client: self.client.with_key(key),
+            options: self.options.clone(),
+        }
+    }
+
     /// The tools that there are.
     #[must_use]
     pub fn definitions(&self) -> Vec<Definition> {
         definition::all(&self.options)
+    }
+
+    /// Asks for a job's end, and waits for it a while.
+    pub async fn cancel(&self, job: JobId) -> Answer {
+        run::cancel_and_wait(self, job)
+            .await
+            .unwrap_or_else(|answer| *answer)
     }
 
     /// Calls a tool by its name. Whatever is wrong is an answer too, from which a model can repair its call.

@@ -8,6 +8,7 @@ use mayfly_api::{
     seams::{DeadLetterDesk, Fleet, HealthSource, LiveOutputSource},
     tls_config,
 };
+use mayfly_client::Client;
 use mayfly_core::{chain::Chain, clock::Clock};
 use mayfly_dispatch::{message::BlobPlaces, token::TokenKey};
 use mayfly_queue::seam::Queue;
@@ -18,7 +19,7 @@ use mayfly_wire::health::Check;
 use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
-use crate::{exit, failure::Failure};
+use crate::{exit, failure::Failure, mcp, remote::MAX_ANSWER};
 
 /// How long one look at something that the server needs may take.
 const LOOK_LIMIT: Duration = Duration::from_millis(1500);
@@ -90,7 +91,13 @@ pub(crate) async fn serve(
         .local_addr()
         .map_err(|error| Failure::new(exit::INTERNAL, error))?;
     let url = url(&settings.public_url, bound, tls.is_some());
+    let settings = parts.settings;
     let api = Api::new(parts.into_api());
+    let own = Client::in_process(api.router(), None, MAX_ANSWER)?;
+    let api = match mcp::route(settings, own)? {
+        Some(route) => api.with_route(route),
+        None => api,
+    };
     tracing::info!(%url, listen = %bound, "the API is served");
     let task = tokio_util::task::TaskTracker::new().spawn(async move {
         if let Err(error) = api.serve(listener, tls, stop).await {
