@@ -10,6 +10,7 @@ use mayfly_core::{
 };
 use mayfly_store::{blobs::PieceAt, seam::JobStore as _};
 use serde_json::json;
+use sha2::{Digest as _, Sha256};
 
 use crate::{
     blobs::{fleet, no_address_is_anywhere},
@@ -94,6 +95,93 @@ async fn files_pass_a_fleet_and_a_server_that_is_away_is_waited_for() {
     no_address_is_anywhere(&fleet);
     fleet.every_job_has_one_result();
     fleet.no_container_is_left().await;
+}
+
+/// Bytes of the file whose way is measured; `MAYFLY_TEST_ARTIFACT_MIB` says how many.
+fn large_mib() -> u64 {
+    let asked = std::env::var("MAYFLY_TEST_ARTIFACT_MIB").ok();
+    asked.map_or(64, |text| text.parse().expect("a number"))
+}
+
+/// The most memory that a process has had in use, in bytes (proc(5), `VmHWM`).
+fn peak(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the process runs");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line
+        .and_then(|line| line.trim().strip_suffix("kB"))
+        .expect("it is there");
+    kib.trim().parse::<u64>().expect("a number") * 1024
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_file_passes_in_a_few_pieces_of_memory() {
+    let bytes = large_mib() << 20;
+    let most = format!("{}MiB", large_mib());
+    let of_servers = [
+        ("MAYFLY_POLICY__ARTIFACTS__FILE", most.as_str()),
+        ("MAYFLY_POLICY__ARTIFACTS__TOTAL", most.as_str()),
+        ("MAYFLY_POLICY__ARTIFACTS__TIME", "10m"),
+    ];
+    let Some(fleet) = fleet(1, &[], &of_servers).await else {
+        return;
+    };
+    // Once before, so that what is made for the first time is made.
+    let small = submit(&fleet, PROGRAM).await;
+    has_its_files(&fleet, small).await;
+    let (executor, server) = (fleet.executors[0].pid(), fleet.servers[0].pid());
+    let before = (peak(executor), peak(server));
+    let program = format!(
+        "import os\nos.mkdir('out')\nblock = os.urandom(1 << 20)\nwith open('out/large', 'wb') as file:\n    \
+         for _ in range({}): file.write(block)\n",
+        large_mib()
+    );
+    let limits = json!({
+        "memory": format!("{}MiB", large_mib() + 512), "work": format!("{}MiB", large_mib() + 64), "wall": "5m",
+    });
+    let begun = std::time::Instant::now();
+    // By the API, whose policy is the server's.
+    let api = fleet.api().await;
+    let spec = json!({
+        "image": "python", "source": {"text": program}, "artifacts": ["out/*"], "limits": limits,
+    });
+    let (status, answer) = api.try_submit("large", &spec).await.expect("the server answers");
+    assert_eq!(status, 202, "{answer}");
+    let job = answer["job"].as_str().and_then(|id| id.parse().ok());
+    let job: JobId = job.expect("an id");
+    assert_eq!(fleet.end_of(job, 20 * SOON).await, EndState::Succeeded);
+    let took = begun.elapsed();
+    let details = fleet.details(job).await;
+    let artifacts = details.report().and_then(|report| report.artifacts.as_ref());
+    let [file] = &artifacts.expect("they were collected").files[..] else {
+        panic!("{artifacts:?}")
+    };
+    assert_eq!(file.bytes, bytes);
+    let mut answer = api.get(&format!("/v1/jobs/{job}/artifacts/0")).await;
+    let (mut got, mut hash) = (0, Sha256::new());
+    while let Some(part) = answer.chunk().await.expect("all of it comes") {
+        got += part.len() as u64;
+        hash.update(&part);
+    }
+    assert_eq!(
+        (got, Digest::from_bytes(hash.finalize().into())),
+        (bytes, file.digest)
+    );
+    let after = (peak(executor), peak(server));
+    let mib = |bytes: u64| bytes >> 20;
+    println!(
+        "{} MiB in {:.1} s; executor {} MiB at most ({} before), server {} ({})",
+        mib(bytes),
+        took.as_secs_f64(),
+        mib(after.0),
+        mib(before.0),
+        mib(after.1),
+        mib(before.1)
+    );
+    assert!(
+        after.0 - before.0 < 32 << 20 && after.0 < 100_000_000,
+        "{after:?}, {before:?}"
+    );
+    assert!(after.1 - before.1 < 64 << 20, "{after:?}, {before:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -61,6 +61,43 @@ fn python_data_makes_a_clean_table_and_a_plot_of_a_messy_one() {
     assert!(said.starts_with(&told), "{said}");
     // The same fonts are taken each time: the plot is the same, byte for byte.
     assert_eq!(run(&mayfly, &args, ""), said);
+    // Both come out, and are what the program itself and the record say they are.
+    let out = tempfile::tempdir().expect("a folder for the test");
+    let out_arg = out.path().to_str().expect("a name of ours");
+    let taking = [
+        "--artifact",
+        "clean.csv",
+        "--artifact",
+        "*.png",
+        "--out",
+        out_arg,
+        "--json",
+    ];
+    let output = mayfly
+        .command(["run"])
+        .args(taking)
+        .args(args)
+        .output()
+        .expect("mayfly starts");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let record: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    for (index, name) in ["clean.csv", "sales.png"].into_iter().enumerate() {
+        let content = std::fs::read(out.path().join(name)).expect("it has come out");
+        let digest = mayfly_core::digest::Digest::of(&content).to_hex();
+        assert_eq!(record["artifacts"]["files"][index]["sha256"], digest);
+        assert!(
+            said.contains(&format!("{name} {} {digest}", content.len())),
+            "{said}"
+        );
+        match name {
+            "clean.csv" => assert_eq!(content, clean.as_bytes()),
+            _ => assert_eq!(size_of_png(&content), (800, 500)),
+        }
+    }
 }
 
 #[test]
