@@ -98,6 +98,7 @@ async fn files_pass_a_fleet_and_a_server_that_is_away_is_waited_for() {
 }
 
 /// Bytes of the file whose way is measured; `MAYFLY_TEST_ARTIFACT_MIB` says how many.
+#[expect(clippy::disallowed_methods, reason = "a test's own variables are no settings")]
 fn large_mib() -> u64 {
     let asked = std::env::var("MAYFLY_TEST_ARTIFACT_MIB").ok();
     asked.map_or(64, |text| text.parse().expect("a number"))

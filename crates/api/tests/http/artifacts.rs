@@ -53,7 +53,8 @@ async fn put(ground: &Ground, url: &str, named: &[u8], content: Vec<u8>) -> Resp
     let request = ground
         .client
         .put(url)
-        .header("content-digest", format!("sha-256=:{digest}:"));
+        .header("content-digest", format!("sha-256=:{digest}:"))
+        .header(header::CONTENT_LENGTH, content.len());
     request.body(content).send().await.unwrap()
 }
 

@@ -123,6 +123,7 @@ async fn an_address_that_says_something_else_than_was_signed_leads_nowhere_and_n
         format!("{before}signature={signature}0"),
         format!("{good}&bytes=1"),
         format!("{good}&more=1"),
+        format!("{good}&file=0&piece=0"),
         path.to_owned(),
         format!("{path}?{}", query.replace("bytes=", "bytes=-")),
         good.replace(&order.attempt.to_string(), "no-id"),
