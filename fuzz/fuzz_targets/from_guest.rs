@@ -19,6 +19,7 @@ fn job(warm: bool) -> Job {
         stdin: true,
         warm,
         collects: warm,
+        egress: warm,
     }
 }
 

@@ -155,6 +155,7 @@ fn fits_its_frame(job: &ResolvedJob) {
         stdin: true,
         warm: true,
         collects: false,
+        egress: false,
     });
     let mut bytes = Vec::new();
     frame

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Bounds of one job's egress.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caps {
-    /// Connections at a time; one more is answered with 503.
+    /// Connections at a time; one more is answered with 503 where none of them ends within a second.
     pub connections: usize,
     /// Requests that are decided on in the whole run; further ones are answered with 503.
     pub requests: u64,

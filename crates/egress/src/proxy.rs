@@ -27,6 +27,9 @@ const BUFFER: usize = 32 * 1024;
 /// takes the answer with it.
 const LINGER_BYTES: u64 = 64 * 1024;
 const LINGER: Duration = Duration::from_secs(1);
+/// How long a connection waits for one of the others to end, where there are as many as there may be: whoever closes one
+/// and opens the next at once is not one too many.
+const PLACE: Duration = Duration::from_secs(1);
 
 /// What one run may reach, and what it has reached.
 ///
@@ -90,7 +93,7 @@ impl Proxy {
 
     async fn converse<S: AsyncRead + AsyncWrite + Send + Unpin>(&self, mut client: Client<S>) {
         let shared = &self.shared;
-        let Ok(_permit) = self.connections.try_acquire() else {
+        let Ok(Ok(_place)) = timeout(PLACE, self.connections.acquire()).await else {
             let entry = shared.ledger.begin();
             return client.refuse(entry, Reason::TooManyConnections, "").await;
         };

@@ -245,6 +245,7 @@ impl Jobs {
         };
         let run = Run {
             collect: artifacts::wanted(&prepared.job, &job.message, &self.means.blobs),
+            egress: None,
             job: prepared.job,
             matcher: prepared.matcher,
             stop: stopped,

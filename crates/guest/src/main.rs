@@ -32,6 +32,7 @@ mod streams;
     reason = "system calls that std doesn't offer, each behind a safe function"
 )]
 mod sys;
+mod tunnel;
 mod warm;
 
 use std::os::fd::AsFd;

@@ -22,6 +22,7 @@ use crate::run::Run;
 use crate::spawn::Program;
 use crate::streams::Outlet;
 use crate::sys::{self, Errno, PollFd};
+use crate::tunnel::{Trouble, Tunnels};
 use crate::warm::{self, News, Offer, Warm};
 
 /// A step of the conversation; what ends it ends the guest.
@@ -51,6 +52,8 @@ pub(crate) struct Guest<'fd> {
     queue: Queue,
     stdout: Outlet,
     stderr: Outlet,
+    /// Where the job has egress.
+    tunnels: Option<Tunnels>,
     warm: Warm,
     phase: Phase,
     /// Whether the job's files are asked for when it is over.
@@ -97,6 +100,8 @@ struct Ready {
     stderr: bool,
     warm_answers: bool,
     warm_orders: bool,
+    /// Any of the job's connections, or a new one.
+    tunnels: bool,
 }
 
 impl<'fd> Guest<'fd> {
@@ -111,6 +116,7 @@ impl<'fd> Guest<'fd> {
             queue: Queue::new(),
             stdout: Outlet::new(StreamId::STDOUT),
             stderr: Outlet::new(StreamId::STDERR),
+            tunnels: None,
             warm: Warm::Never,
             phase: Phase::Idle,
             collects: false,
@@ -163,7 +169,7 @@ impl<'fd> Guest<'fd> {
             }
         };
         let waiting_out = (!self.queue.is_empty()).then_some(self.link.to_executor);
-        let mut fds = [
+        let mut fds = vec![
             PollFd::readable(Some(self.link.from_executor)),
             PollFd::readable(Some(self.signals.as_fd())),
             PollFd::readable(run.and_then(Run::exec_pipe)),
@@ -174,6 +180,10 @@ impl<'fd> Guest<'fd> {
             PollFd::writable(warm_orders),
             PollFd::writable(waiting_out),
         ];
+        let of_tunnels = fds.len();
+        if let (Some(tunnels), Some(_)) = (&self.tunnels, started) {
+            tunnels.wanted(&self.queue, &self.order, &mut fds);
+        }
         sys::poll(&mut fds, self.timeout_ms(Instant::now()))?;
         let [
             frames,
@@ -184,9 +194,16 @@ impl<'fd> Guest<'fd> {
             stderr,
             warm_answers,
             warm_orders,
-            _,
-        ] = fds.map(|fd| fd.is_ready());
+            ..,
+        ] = fds.as_slice()
+        else {
+            return Err(Errno(libc::EINVAL));
+        };
+        let [frames, child, exec, stdin] = [frames, child, exec, stdin].map(PollFd::is_ready);
+        let [stdout, stderr, warm_answers, warm_orders] =
+            [stdout, stderr, warm_answers, warm_orders].map(PollFd::is_ready);
         Ok(Ready {
+            tunnels: frames || fds[of_tunnels..].iter().any(PollFd::is_ready),
             frames,
             child,
             exec,
@@ -287,6 +304,12 @@ impl<'fd> Guest<'fd> {
                 Ok(())
             })?,
             ToGuest::Start => self.start(now)?,
+            ToGuest::Tunnel { stream, frame } => {
+                // What was on its way when the job ended means nothing.
+                if let Some(tunnels) = &mut self.tunnels {
+                    tunnels.take(stream, frame);
+                }
+            }
             ToGuest::Stdin(bytes) => match &mut self.phase {
                 Phase::Running(run) => run.stdin.push(&bytes),
                 Phase::Starting { early, .. } => early.bytes.extend(bytes),
@@ -313,6 +336,12 @@ impl<'fd> Guest<'fd> {
 
     fn take_job(&mut self, job: Job) -> Step {
         self.collects = job.collects;
+        if job.egress {
+            match Tunnels::listen() {
+                Ok(tunnels) => self.tunnels = Some(tunnels),
+                Err(refused) => return self.refuse(refused),
+            }
+        }
         match Program::new(job) {
             Ok(program) => {
                 self.warm.consider(&program);
@@ -447,6 +476,7 @@ impl<'fd> Guest<'fd> {
             }
         }
         self.move_streams(ready)?;
+        self.move_tunnels(ready)?;
         self.finish()
     }
 
@@ -480,11 +510,31 @@ impl<'fd> Guest<'fd> {
         Ok(())
     }
 
+    fn move_tunnels(&mut self, ready: &Ready) -> Step {
+        // The executor hears of no connection before it hears of the start.
+        let started = self.run().is_some_and(Run::is_started);
+        match &mut self.tunnels {
+            Some(tunnels) if started && ready.tunnels => tunnels
+                .turn(&mut self.queue, &mut self.order)
+                .map_err(|trouble| match trouble {
+                    Trouble::Ours(error) => {
+                        complain(&format!(
+                            "a frame was about to be sent where it may not stand: {error}"
+                        ));
+                        GuestExit::Internal
+                    }
+                    Trouble::Unwritable(error) => unwritable(error),
+                }),
+            _ => Ok(()),
+        }
+    }
+
     /// Says the last word once everything else is out.
     fn finish(&mut self) -> Step {
         let Some(run) = self.run() else { return Ok(()) };
         if let Some(exit) = run.exit(&self.cgroup, [&self.stdout, &self.stderr])? {
             self.phase = if self.collects { Phase::Exited } else { Phase::Over };
+            self.tunnels = None;
             self.say(&FromGuest::Exit(exit))?;
         }
         Ok(())

@@ -289,6 +289,7 @@ mod tests {
             stdin: false,
             warm: false,
             collects: false,
+            egress: false,
         }
     }
 

@@ -126,6 +126,7 @@ impl Warm {
             stdin: false,
             warm: false,
             collects: false,
+            egress: false,
         });
         let program = program.map_err(|refused| refused.detail)?;
         let begun = Instant::now();

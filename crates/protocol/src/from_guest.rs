@@ -4,9 +4,10 @@
 use crate::decoder::Incoming;
 use crate::frame::{self, Bounds};
 use crate::kind;
+use crate::tunnel;
 use crate::{
     ArtifactEnd, ArtifactHeader, Collected, EncodeError, Exit, LeftOut, MAX_DATA, MAX_PAYLOAD, MAX_SMALL,
-    ProtocolError, ReadyReport, Refused, Started, StreamId, WarmFailed, Warmed,
+    ProtocolError, ReadyReport, Refused, Started, StreamId, Tunnel, WarmFailed, Warmed,
 };
 
 /// A frame from the guest to the executor.
@@ -43,6 +44,18 @@ pub enum FromGuest {
         /// Bytes granted.
         bytes: u32,
     },
+    /// The job has made a connection.
+    TunnelOpen {
+        /// The number after the last one's, from [`StreamId::FIRST_TUNNEL`] on.
+        stream: StreamId,
+    },
+    /// A frame of such a connection.
+    Tunnel {
+        /// Which.
+        stream: StreamId,
+        /// What of it.
+        frame: Tunnel,
+    },
 }
 
 impl FromGuest {
@@ -64,6 +77,8 @@ impl FromGuest {
             Self::Collected(_) => "collected",
             Self::Refused(_) => "refused",
             Self::Credit { .. } => "credit",
+            Self::TunnelOpen { .. } => "tunnel open",
+            Self::Tunnel { frame, .. } => frame.name(),
         }
     }
 
@@ -88,6 +103,8 @@ impl FromGuest {
             Self::Collected(_) => (kind::COLLECTED, StreamId::NONE),
             Self::Refused(_) => (kind::REFUSED, StreamId::NONE),
             Self::Credit { .. } => (kind::CREDIT_FROM_GUEST, StreamId::STDIN),
+            Self::TunnelOpen { stream } => (kind::TUNNEL_OPEN, *stream),
+            Self::Tunnel { stream, frame } => return frame.encode(kind::FROM_GUEST, *stream, out),
         };
         let bounds = bounds(kind).unwrap_or(frame::EMPTY);
         let header = frame::Header {
@@ -109,6 +126,7 @@ impl FromGuest {
             Self::Refused(refused) => header.json(refused, out),
             Self::Stdout(bytes) | Self::Stderr(bytes) | Self::ArtifactData(bytes) => header.bytes(bytes, out),
             Self::Credit { bytes } => header.bytes(&bytes.to_be_bytes(), out),
+            Self::TunnelOpen { .. } | Self::Tunnel { .. } => header.bytes(&[], out),
         }
     }
 }
@@ -120,7 +138,8 @@ fn bounds(kind: u8) -> Option<Bounds> {
         kind::EXIT | kind::REFUSED | kind::STARTED | kind::WARMED | kind::WARM_FAILED => (2, MAX_SMALL),
         kind::ARTIFACT | kind::ARTIFACT_END | kind::LEFT_OUT | kind::COLLECTED => (2, MAX_SMALL),
         kind::CREDIT_FROM_GUEST => frame::CREDIT,
-        _ => return None,
+        kind::TUNNEL_OPEN => frame::EMPTY,
+        _ => return tunnel::bounds(kind),
     })
 }
 
@@ -132,6 +151,17 @@ impl Incoming for FromGuest {
     }
 
     fn parse(kind: u8, stream: StreamId, payload: Vec<u8>) -> Result<Self, ProtocolError> {
+        if tunnel::bounds(kind).is_some() {
+            let frame = Tunnel::parse(kind, stream, payload)?;
+            return Ok(Self::Tunnel { stream, frame });
+        }
+        if kind == kind::TUNNEL_OPEN {
+            return if stream >= StreamId::FIRST_TUNNEL {
+                Ok(Self::TunnelOpen { stream })
+            } else {
+                Err(ProtocolError::Stream { kind, stream })
+            };
+        }
         let expected = match kind {
             kind::STDOUT => StreamId::STDOUT,
             kind::STDERR => StreamId::STDERR,

@@ -34,6 +34,8 @@ pub struct Job {
     pub warm: bool,
     /// Whether files are collected when it is over: the guest then waits after `Exit` for `Collect`, or for its end.
     pub collects: bool,
+    /// Whether the guest listens on [`crate::TUNNEL_PORT`] and carries connections to the executor.
+    pub egress: bool,
 }
 
 /// One resource limit of the job; soft and hard are the same.

@@ -18,6 +18,12 @@ pub(crate) const CREDIT_TO_GUEST: u8 = 0x0a;
 pub(crate) const WARM: u8 = 0x0b;
 pub(crate) const COLLECT: u8 = 0x0c;
 
+/// Of connections: the same in both directions, but for [`FROM_GUEST`].
+pub(crate) const TUNNEL_DATA: u8 = 0x10;
+pub(crate) const TUNNEL_END: u8 = 0x11;
+pub(crate) const TUNNEL_RESET: u8 = 0x12;
+pub(crate) const TUNNEL_CREDIT: u8 = 0x13;
+
 pub(crate) const READY: u8 = FROM_GUEST | 0x01;
 pub(crate) const STARTED: u8 = FROM_GUEST | 0x02;
 pub(crate) const STDOUT: u8 = FROM_GUEST | 0x03;
@@ -32,6 +38,7 @@ pub(crate) const ARTIFACT_DATA: u8 = FROM_GUEST | 0x0b;
 pub(crate) const ARTIFACT_END: u8 = FROM_GUEST | 0x0c;
 pub(crate) const LEFT_OUT: u8 = FROM_GUEST | 0x0d;
 pub(crate) const COLLECTED: u8 = FROM_GUEST | 0x0e;
+pub(crate) const TUNNEL_OPEN: u8 = FROM_GUEST | 0x0f;
 
 /// Number of the stream that a frame belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -46,6 +53,8 @@ impl StreamId {
     pub const STDERR: Self = Self(2);
     /// Bytes of the files that leave when the job is over.
     pub const ARTIFACTS: Self = Self(3);
+    /// The first connection of the job's; all numbers from here on are connections.
+    pub const FIRST_TUNNEL: Self = Self(16);
     /// What frames that belong to no stream carry.
     pub const NONE: Self = Self(0);
 }

@@ -25,6 +25,8 @@
 //!                                     <-    Job, (File, FileData*, FileEnd)*, Credit(stdout),
 //!                                           Credit(stderr), Start, Stdin*, StdinClose
 //! Started | Refused                   ->
+//! TunnelOpen*, and for each           ->    where the job has egress
+//!                                     <->   Data*, Credit*, End, Reset of that connection
 //! Stdout*, Stderr*, Credit(stdin)*    ->
 //!                                     <-    Credit*, Kill
 //! Exit                                ->    and nothing after it, unless the job has files to collect:
@@ -61,6 +63,7 @@ mod session;
 #[cfg(test)]
 mod testing;
 mod to_guest;
+mod tunnel;
 mod warm;
 
 pub use collect::{
@@ -83,10 +86,11 @@ pub use report::{
 };
 pub use session::{GuestSession, SessionState};
 pub use to_guest::ToGuest;
+pub use tunnel::{MAX_TUNNELS, TUNNEL_PORT, TUNNEL_WINDOW, Tunnel};
 pub use warm::{Started, WarmFailed, WarmOrder, WarmUse, Warmed};
 
 /// Version of this protocol; the guest reports it in `Ready`, the executor repeats it in `Job`.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 
 /// Bytes of a frame's header.
 pub const HEADER_BYTES: usize = 8;
@@ -94,7 +98,7 @@ pub const HEADER_BYTES: usize = 8;
 /// Largest payload of any frame.
 pub const MAX_PAYLOAD: usize = 64 * 1024;
 
-/// Largest payload of a `Stdin`, `Stdout`, `Stderr` or `ArtifactData` frame.
+/// Largest payload of a `Stdin`, `Stdout`, `Stderr` or `ArtifactData` frame, or of a connection's data.
 pub const MAX_DATA: usize = 32 * 1024;
 
 /// Largest payload of a frame that is neither data nor a report, a job or an order: `Exit`, `Refused`, `File` and

@@ -1,7 +1,10 @@
 //! What the executor may send, and when. The guest checks with it what comes; [`crate::GuestSession`]
 //! checks with it what its owner is about to send.
 
-use crate::{MAX_FILES, ProtocolError, STDIN_WINDOW, SendWindow, StreamId, ToGuest, VERSION, WarmUse};
+use crate::tunnel::{Sender, Tunnels};
+use crate::{
+    FromGuest, MAX_FILES, ProtocolError, STDIN_WINDOW, SendWindow, StreamId, ToGuest, VERSION, WarmUse,
+};
 
 /// Order and credit of the frames from the executor to the guest.
 #[derive(Debug, Clone)]
@@ -14,6 +17,8 @@ pub struct CommandOrder {
     takes_warm: bool,
     collects: bool,
     stdin: SendWindow,
+    /// Where the job has egress.
+    tunnels: Option<Tunnels>,
 }
 
 /// What became of the order for a process that waits.
@@ -62,6 +67,7 @@ impl CommandOrder {
             takes_warm: false,
             collects: false,
             stdin: SendWindow::new(StreamId::STDIN, STDIN_WINDOW),
+            tunnels: None,
         }
     }
 
@@ -88,6 +94,7 @@ impl CommandOrder {
                 self.stdin_expected = job.stdin;
                 self.takes_warm = job.warm;
                 self.collects = job.collects;
+                self.tunnels = job.egress.then(Tunnels::default);
                 Phase::Files { left: job.files }
             }
             (Phase::Files { left }, ToGuest::File(file)) => {
@@ -122,6 +129,19 @@ impl CommandOrder {
             }
             (Phase::Idle, ToGuest::Credit { .. }) => return Err(self.misplaced(frame.name())),
             (phase, ToGuest::Credit { .. }) => phase,
+            (
+                phase @ (Phase::Running | Phase::StdinClosed | Phase::Killed),
+                ToGuest::Tunnel {
+                    stream,
+                    frame: tunnel,
+                },
+            ) => match &mut self.tunnels {
+                Some(tunnels) => {
+                    tunnels.take(Sender::Executor, *stream, tunnel)?;
+                    phase
+                }
+                None => return Err(self.misplaced(frame.name())),
+            },
             (_, ToGuest::Kill) => Phase::Killed,
             _ => return Err(self.misplaced(frame.name())),
         };
@@ -167,6 +187,34 @@ impl CommandOrder {
             return Err(self.misplaced("credit"));
         }
         self.stdin.grant(bytes)
+    }
+
+    /// Takes the guest's next frame of a connection.
+    ///
+    /// # Errors
+    /// [`ProtocolError::Order`] where the job has no egress, the connection is not there or has ended, and
+    /// [`ProtocolError::CreditExceeded`] and [`ProtocolError::Grant`] as its windows have it; nothing changes then.
+    pub fn accept_tunnel(&mut self, frame: &FromGuest) -> Result<(), ProtocolError> {
+        match (frame, &mut self.tunnels) {
+            (FromGuest::TunnelOpen { stream }, Some(tunnels)) => tunnels.open(*stream),
+            (FromGuest::Tunnel { stream, frame }, Some(tunnels)) => {
+                tunnels.take(Sender::Guest, *stream, frame)
+            }
+            _ => Err(self.misplaced(frame.name())),
+        }
+    }
+
+    /// The number of the connection that the guest may open next, if there may be one more.
+    #[must_use]
+    pub fn next_tunnel(&self) -> Option<StreamId> {
+        self.tunnels.as_ref().and_then(Tunnels::next)
+    }
+
+    /// Bytes of a connection that the guest may send now; 0 of one that there isn't.
+    #[must_use]
+    pub fn tunnel_credit(&self, stream: StreamId) -> u32 {
+        let tunnels = self.tunnels.as_ref();
+        tunnels.map_or(0, |tunnels| tunnels.guest_credit(stream))
     }
 
     /// Bytes of stdin that may be sent now; 0 while none may be.

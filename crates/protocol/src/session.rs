@@ -156,6 +156,10 @@ impl GuestSession {
             | SessionState::Collecting
             | SessionState::Broken => {}
         }
+        // Nothing else changes with it, so that nothing has to be taken back.
+        if matches!(frame, ToGuest::Tunnel { .. }) {
+            return self.commands.accept(frame);
+        }
         let mut commands = self.commands.clone();
         commands.accept(frame)?;
         match *frame {
@@ -216,6 +220,9 @@ impl GuestSession {
             (Ready, FromGuest::Refused(_)) if self.commands.has_job() => Ok(Ended),
             (Started, FromGuest::Stdout(data)) => self.stdout.receive(data).map(|()| Started),
             (Started, FromGuest::Stderr(data)) => self.stderr.receive(data).map(|()| Started),
+            (Started, FromGuest::TunnelOpen { .. } | FromGuest::Tunnel { .. }) => {
+                self.commands.accept_tunnel(frame).map(|()| Started)
+            }
             (Started, FromGuest::Credit { bytes }) => self.commands.grant_stdin(*bytes).map(|()| Started),
             (Started, FromGuest::Exit(exit)) => {
                 self.stdout.check_count(exit.stdout_bytes)?;

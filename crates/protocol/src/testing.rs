@@ -7,8 +7,8 @@ use crate::{
     Answer, ArtifactEnd, ArtifactHeader, Capabilities, CgroupCounts, CgroupLimits, CollectOrder, Collected,
     Ended, Exit, FileHeader, FileName, Filesystem, FromGuest, IdRange, Identity, Ids, Job, JobRlimit, Kernel,
     LeftOut, LeftOutWhy, MAX_DATA, MAX_PAYLOAD, MAX_WINDOW, Mount, Probe, ProbeResult, ReadyReport, Refused,
-    Resource, Rlimit, Stage, Started, StreamId, ToGuest, Usage, VERSION, WarmFailed, WarmOrder, WarmUse,
-    Warmed,
+    Resource, Rlimit, Stage, Started, StreamId, ToGuest, Tunnel, Usage, VERSION, WarmFailed, WarmOrder,
+    WarmUse, Warmed,
 };
 
 pub(crate) fn encoded(frame: &FromGuest) -> Vec<u8> {
@@ -30,6 +30,7 @@ pub(crate) fn job(files: u32, stdin: bool) -> Job {
         stdin,
         warm: false,
         collects: false,
+        egress: false,
     }
 }
 
@@ -202,6 +203,19 @@ fn any_name() -> impl Strategy<Value = FileName> {
     vec(any::<u8>(), 1..30).prop_filter_map("a way out", FileName::new)
 }
 
+fn any_connection() -> impl Strategy<Value = StreamId> {
+    (StreamId::FIRST_TUNNEL.0..).prop_map(StreamId)
+}
+
+fn any_tunnel() -> impl Strategy<Value = Tunnel> {
+    prop_oneof![
+        data(MAX_DATA).prop_map(Tunnel::Data),
+        Just(Tunnel::End),
+        Just(Tunnel::Reset),
+        (1..=MAX_WINDOW).prop_map(Tunnel::Credit),
+    ]
+}
+
 pub(crate) fn any_to_guest() -> impl Strategy<Value = ToGuest> {
     let job = (
         vec(".{0,20}", 1..5),
@@ -231,6 +245,7 @@ pub(crate) fn any_to_guest() -> impl Strategy<Value = ToGuest> {
             }],
             warm: !stdin,
             collects: stdin,
+            egress: !stdin,
             ..self::job(files, stdin)
         })),
         (path(), 0_u32..=0o777, any::<u64>()).prop_map(|(path, mode, size)| ToGuest::File(FileHeader {
@@ -258,6 +273,7 @@ pub(crate) fn any_to_guest() -> impl Strategy<Value = ToGuest> {
             prop::sample::select(vec![StreamId::STDOUT, StreamId::STDERR, StreamId::ARTIFACTS])
         )
             .prop_map(|(bytes, stream)| ToGuest::Credit { stream, bytes }),
+        (any_connection(), any_tunnel()).prop_map(|(stream, frame)| ToGuest::Tunnel { stream, frame }),
     ]
 }
 
@@ -309,6 +325,8 @@ pub(crate) fn any_from_guest() -> impl Strategy<Value = FromGuest> {
                 errno: None,
             })
         }),
+        any_connection().prop_map(|stream| FromGuest::TunnelOpen { stream }),
+        (any_connection(), any_tunnel()).prop_map(|(stream, frame)| FromGuest::Tunnel { stream, frame }),
         (any::<u32>(), any::<bool>()).prop_map(|(entries, incomplete)| {
             FromGuest::Collected(Collected {
                 entries,

@@ -3,9 +3,10 @@
 use crate::decoder::Incoming;
 use crate::frame::{self, Bounds};
 use crate::kind;
+use crate::tunnel;
 use crate::{
     CollectOrder, EncodeError, FileHeader, Job, MAX_DATA, MAX_PAYLOAD, MAX_SMALL, ProtocolError, StreamId,
-    WarmOrder,
+    Tunnel, WarmOrder,
 };
 
 /// A frame from the executor to the guest.
@@ -40,6 +41,13 @@ pub enum ToGuest {
         /// At least 1; at most [`crate::MAX_WINDOW`] may be outstanding.
         bytes: u32,
     },
+    /// A frame of a connection of the job's.
+    Tunnel {
+        /// Which, from [`StreamId::FIRST_TUNNEL`] on.
+        stream: StreamId,
+        /// What of it.
+        frame: Tunnel,
+    },
 }
 
 impl ToGuest {
@@ -59,6 +67,7 @@ impl ToGuest {
             Self::Kill => "kill",
             Self::Alive => "alive",
             Self::Credit { .. } => "credit",
+            Self::Tunnel { frame, .. } => frame.name(),
         }
     }
 
@@ -82,6 +91,7 @@ impl ToGuest {
             Self::Kill => (kind::KILL, none),
             Self::Alive => (kind::ALIVE, none),
             Self::Credit { stream, .. } => (kind::CREDIT_TO_GUEST, *stream),
+            Self::Tunnel { stream, frame } => return frame.encode(0, *stream, out),
         };
         let bounds = bounds(kind).unwrap_or(frame::EMPTY);
         let header = frame::Header {
@@ -97,9 +107,12 @@ impl ToGuest {
             Self::Collect(order) => header.json(order, out),
             Self::FileData(bytes) | Self::Stdin(bytes) => header.bytes(bytes, out),
             Self::Credit { bytes, .. } => header.bytes(&bytes.to_be_bytes(), out),
-            Self::FileEnd | Self::Start | Self::StdinClose | Self::Kill | Self::Alive => {
-                header.bytes(&[], out)
-            }
+            Self::FileEnd
+            | Self::Start
+            | Self::StdinClose
+            | Self::Kill
+            | Self::Alive
+            | Self::Tunnel { .. } => header.bytes(&[], out),
         }
     }
 }
@@ -112,7 +125,7 @@ fn bounds(kind: u8) -> Option<Bounds> {
         kind::STDIN => (1, MAX_DATA),
         kind::CREDIT_TO_GUEST => frame::CREDIT,
         kind::FILE_END | kind::START | kind::STDIN_CLOSE | kind::KILL | kind::ALIVE => frame::EMPTY,
-        _ => return None,
+        _ => return tunnel::bounds(kind),
     })
 }
 
@@ -175,7 +188,10 @@ impl Incoming for ToGuest {
             kind::START => on(StreamId::NONE).map(|()| Self::Start)?,
             kind::KILL => on(StreamId::NONE).map(|()| Self::Kill)?,
             kind::ALIVE => on(StreamId::NONE).map(|()| Self::Alive)?,
-            _ => return Err(ProtocolError::UnknownKind { kind }),
+            _ => Self::Tunnel {
+                stream,
+                frame: Tunnel::parse(kind, stream, payload)?,
+            },
         })
     }
 }

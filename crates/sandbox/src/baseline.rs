@@ -21,7 +21,7 @@ use mayfly_failpoints::times_divided_by;
 
 use crate::{
     engine::{CgroupVersion, EngineDetails, EngineFacts},
-    seam::SandboxRequest,
+    seam::{Loopback, SandboxRequest},
     uids::UidPair,
 };
 
@@ -165,6 +165,7 @@ fn host_config(inputs: &CreateInputs<'_>) -> HostConfig {
         shm_size: Some(signed(limits.shm.as_bytes())),
         memory: Some(memory),
         memory_swap: Some(memory),
+        sysctls: socket_memory(inputs),
         memory_swappiness: match inputs.engine.cgroup {
             CgroupVersion::V1 => Some(0),
             CgroupVersion::V2 => None,
@@ -199,6 +200,27 @@ fn host_config(inputs: &CreateInputs<'_>) -> HostConfig {
         }]),
         ..Default::default()
     }
+}
+
+/// Small buffers for TCP, in bytes: least, usual, most. Where no limit counts them they are what bounds them, together
+/// with the limits on descriptors.
+const TCP_BUFFERS: &str = "4096 16384 65536";
+
+/// The sandbox's own settings of its sockets' memory, where it may have sockets whose memory no limit counts. gVisor's
+/// are in its own memory.
+fn socket_memory(inputs: &CreateInputs<'_>) -> Option<HashMap<String, String>> {
+    let uncounted = counts_no_sockets(inputs.engine, inputs.request);
+    uncounted.then(|| {
+        ["net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem"]
+            .map(|name| (name.to_owned(), TCP_BUFFERS.to_owned()))
+            .into()
+    })
+}
+
+/// Whether a sandbox may have sockets whose memory counts to no limit: control groups of version 1 count none of TCP and
+/// UDP.
+pub(crate) fn counts_no_sockets(engine: &EngineFacts, request: &SandboxRequest) -> bool {
+    request.loopback == Loopback::Open && engine.cgroup == CgroupVersion::V1 && !is_gvisor(&request.runtime)
 }
 
 /// The writable file systems: all memory, all bounded in bytes and in files. `/tmp` is noexec, so that what must be
@@ -296,21 +318,26 @@ fn signed(bytes: u64) -> i64 {
 /// Never: the request is made of texts and numbers.
 #[must_use]
 pub fn baseline_digest() -> Digest {
-    let (engine, request) = (sample_engine(), sample_request());
-    let body = create_body(&CreateInputs {
-        request: &request,
-        engine: &engine,
-        deployment: "",
-        expires: 0,
-        uids: UidPair { guest: 1, job: 2 },
-        guest_volume: "",
-        filter: "",
-        image_env: &[],
+    let engine = sample_engine();
+    let both = [Loopback::Closed, Loopback::Open].map(|loopback| {
+        let request = SandboxRequest {
+            loopback,
+            ..sample_request()
+        };
+        let body = create_body(&CreateInputs {
+            request: &request,
+            engine: &engine,
+            deployment: "",
+            expires: 0,
+            uids: UidPair { guest: 1, job: 2 },
+            guest_volume: "",
+            filter: "",
+            image_env: &[],
+        });
+        (body, job_environment(&request.limits, loopback, &[], []))
     });
-    let environment = job_environment(&request.limits, &[], []);
     Digest::of(&canonical_json(&(
-        body,
-        environment,
+        both,
         crate::syscalls::all_filters_digest(),
         mayfly_redact::Rules::all().digest(),
     )))
@@ -355,6 +382,7 @@ pub(crate) fn sample_request() -> SandboxRequest {
         runtime: "runc".to_owned(),
         limits: LimitRules::default().defaults,
         network: Network::None,
+        loopback: Loopback::Closed,
         warm: None,
         longest_idle: Duration::ZERO,
     }

@@ -27,7 +27,7 @@ use crate::{
     ready::ReadyContainer,
     reaper::{self, Held, Leftovers, Swept},
     seam::{PrepareError, ReadySandbox, Sandbox, SandboxConfig, SandboxRequest},
-    syscalls::FilterOption,
+    syscalls::Filters,
     uids::Uids,
     verify::{Findings, inspect, report},
     warm::{self, Warmth},
@@ -64,7 +64,7 @@ pub(crate) struct Shared {
     guest: GuestBinary,
     /// Name of the guest's volume, once it is known to hold the guest; none again when a start fails.
     volume: tokio::sync::Mutex<Option<String>>,
-    pub(crate) filter: FilterOption,
+    pub(crate) filters: Filters,
 }
 
 impl std::fmt::Debug for DockerSandbox {
@@ -84,7 +84,7 @@ impl DockerSandbox {
     pub async fn connect(config: SandboxConfig, clock: Arc<dyn Clock>) -> Result<Arc<Self>, EngineError> {
         let engine = Engine::connect(config.engine.as_deref()).await?;
         let guest = GuestBinary::select(engine.facts(), config.guest.as_deref())?;
-        let filter = FilterOption::for_engine(engine.facts())?;
+        let filters = Filters::for_engine(engine.facts())?;
         let host = Host::begin(engine.clone(), config.host_check, Arc::clone(&clock)).await;
         Ok(Arc::new(Self {
             shared: Arc::new(Shared {
@@ -99,7 +99,7 @@ impl DockerSandbox {
                 host,
                 guest,
                 volume: tokio::sync::Mutex::new(None),
-                filter,
+                filters,
             }),
         }))
     }
@@ -195,7 +195,7 @@ impl Sandbox for DockerSandbox {
             expires: shared.expires(&request),
             uids: lease.pair(),
             guest_volume: &volume,
-            filter: shared.filter.value(),
+            filter: shared.filters.of(request.loopback).value(),
             image_env: &image_env,
         });
         let name = format!("mayfly-{}", request.sandbox_id);
@@ -229,6 +229,7 @@ impl Sandbox for DockerSandbox {
                 container,
                 channel,
                 facts,
+                loopback: request.loopback,
                 image_env,
                 warm,
             })),
@@ -338,7 +339,7 @@ impl Shared {
             user_namespace,
             in_force: request.limits,
             enforced_digest: Digest::of(&canonical_json(body)),
-            filter_digest: self.filter.digest(),
+            filter_digest: self.filters.of(request.loopback).digest(),
             guest_digest: self.guest.digest(),
             not_enforceable,
             warm: None,

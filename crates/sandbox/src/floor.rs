@@ -103,7 +103,7 @@ impl DockerSandbox {
             SandboxRequest::for_job(job, executor, mayfly_core::id::SessionId::new(), Duration::ZERO);
         let image = shared.image(&request).await?;
         let image_env = image.config.and_then(|config| config.env).unwrap_or_default();
-        let environment = job_environment(&job.limits, &image_env, job.variables())
+        let environment = job_environment(&job.limits, request.loopback, &image_env, job.variables())
             .into_iter()
             .map(|(name, value)| format!("{name}={value}"))
             .collect();
@@ -236,7 +236,7 @@ impl Floor {
     /// The syscall filter, as the engine's command line reads it from a file; `None` where it has another way.
     #[must_use]
     pub fn filter(&self) -> Option<&str> {
-        (!self.shared.engine.facts().podman).then(|| self.shared.filter.value())
+        (!self.shared.engine.facts().podman).then(|| self.shared.filters.of(self.request.loopback).value())
     }
 
     fn lease(&self) -> Result<UidLease, EngineError> {
@@ -262,7 +262,7 @@ impl Floor {
             expires: shared.expires(request),
             uids,
             guest_volume: &self.guest_volume,
-            filter: shared.filter.value(),
+            filter: shared.filters.of(request.loopback).value(),
             image_env: &[],
         });
         ContainerCreateBody {

@@ -27,6 +27,7 @@ mod capture;
 mod channel;
 mod container;
 mod docker;
+mod egress;
 mod evidence;
 mod guest_binary;
 mod guest_volume;

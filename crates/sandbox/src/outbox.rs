@@ -195,6 +195,7 @@ impl Outbox {
             stdin: self.job.stdin.is_some(),
             warm: self.start.warm,
             collects: self.start.collects,
+            egress: self.start.egress,
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::{
     evidence::{self, Account, EngineWord},
     redaction::clean,
     run::{Ending, Start, converse},
-    seam::{Destruction, ReadySandbox, Run, RunEnd},
+    seam::{Destruction, Loopback, ReadySandbox, Run, RunEnd},
     warm::{self, Warmth},
 };
 
@@ -29,6 +29,7 @@ pub(crate) struct ReadyContainer {
     pub(crate) container: Container,
     pub(crate) channel: Channel,
     pub(crate) facts: SandboxFacts,
+    pub(crate) loopback: Loopback,
     /// What the image says of the environment.
     pub(crate) image_env: Vec<String>,
     /// The process that may wait for the job.
@@ -51,17 +52,19 @@ impl ReadySandbox for ReadyContainer {
             container,
             mut channel,
             mut facts,
+            loopback,
             image_env,
             warm,
         } = *self;
         let clock = shared.clock.as_ref();
-        let environment = job_environment(&facts.in_force, &image_env, run.job.variables());
+        let environment = job_environment(&facts.in_force, loopback, &image_env, run.job.variables());
         let admitted = warm.as_ref().map(|warm| warm.admits(&run.job, &environment));
         let start = Start {
             environment,
             warm: matches!(admitted, Some(Ok(()))),
             killed_before: warm.is_some_and(|warm| warm.killed_for_memory),
             collects: run.collect.is_some(),
+            egress: run.egress.is_some(),
         };
         let (matcher, wanted, stop) = (run.matcher.clone(), run.collect.take(), run.stop.clone());
         let conversation = converse(&mut channel, run, start, shared.kill_grace, clock).await;

@@ -18,6 +18,7 @@ use tokio::{
 use crate::{
     capture::Capture,
     channel::{Channel, ChannelError},
+    egress::Tunnels,
     outbox::Outbox,
     redaction::Matcher,
     seam::{LiveOutput, OutputStream, Run},
@@ -71,6 +72,8 @@ pub(crate) struct Start {
     pub(crate) killed_before: bool,
     /// Whether files may be collected when the job is over.
     pub(crate) collects: bool,
+    /// Whether the guest carries connections.
+    pub(crate) egress: bool,
 }
 
 /// Speaks with the guest until the job's end.
@@ -87,10 +90,15 @@ pub(crate) async fn converse(
         live,
         matcher,
         collect: _,
+        egress,
     } = run;
+    let mut tunnels = egress.map(Tunnels::new);
     let mut state = State::new(&job, start, live.as_ref(), &matcher, clock);
     let ready = channel.writer();
     let ending = loop {
+        if state.kill_asked.is_some() {
+            tunnels.iter_mut().for_each(Tunnels::close);
+        }
         // Fair would be wrong: what ends a run goes before what a job can keep busy.
         tokio::select! {
             biased;
@@ -99,20 +107,38 @@ pub(crate) async fn converse(
                 Some(ending) => break ending,
                 None => continue,
             },
-            () = ready.writable(), if state.outbox.has_next(channel.session()) => {
-                if let Err(error) = state.send(channel) {
+            () = ready.writable(), if state.outbox.has_next(channel.session()) || has_next(&tunnels) => {
+                if let Err(error) = state.send(channel, &mut tunnels) {
                     break Ending::Lost(error);
                 }
             }
-            frame = channel.receive() => match frame.map(|frame| state.take(frame, kill_grace)) {
+            frame = channel.receive() => match frame.map(|frame| state.take(frame, &mut tunnels, kill_grace)) {
                 Ok(None) => {}
                 Ok(Some(ending)) => break ending,
                 Err(error) => break Ending::Lost(error),
             },
             () = live.ready(), if state.outbox.owes() => state.outbox.grant(),
+            () = next_frame(&mut tunnels), if !has_next(&tunnels) => {}
         }
     };
+    // What was decided is whole when the run is.
+    if let Some(tunnels) = tunnels {
+        tunnels.end().await;
+    }
     state.end(ending)
+}
+
+/// Whether a frame of a connection waits to be sent.
+fn has_next(tunnels: &Option<Tunnels>) -> bool {
+    tunnels.as_ref().is_some_and(Tunnels::has_next)
+}
+
+/// Waits until one does. Cancel safe.
+async fn next_frame(tunnels: &mut Option<Tunnels>) {
+    match tunnels {
+        Some(tunnels) => tunnels.next_frame().await,
+        None => std::future::pending().await,
+    }
 }
 
 /// The first reason to stop. A sender that is gone will never give one.
@@ -169,7 +195,7 @@ impl<'a> State<'a> {
     }
 
     /// Sends what may be sent and has room.
-    fn send(&mut self, channel: &mut Channel) -> Result<(), ChannelError> {
+    fn send(&mut self, channel: &mut Channel, tunnels: &mut Option<Tunnels>) -> Result<(), ChannelError> {
         while channel.has_room()
             && let Some(frame) = self.outbox.next(channel.session())
         {
@@ -179,11 +205,21 @@ impl<'a> State<'a> {
             self.start_sent |= frame == ToGuest::Start;
             channel.send(&frame)?;
         }
+        if channel.has_room()
+            && let Some(frame) = tunnels.as_mut().and_then(Tunnels::take_next)
+        {
+            channel.send(&frame)?;
+        }
         Ok(())
     }
 
     /// Takes the guest's next frame in. `Some` ends the conversation.
-    fn take(&mut self, frame: FromGuest, kill_grace: Duration) -> Option<Ending> {
+    fn take(
+        &mut self,
+        frame: FromGuest,
+        tunnels: &mut Option<Tunnels>,
+        kill_grace: Duration,
+    ) -> Option<Ending> {
         match frame {
             FromGuest::Started(started) => {
                 self.started = true;
@@ -196,6 +232,12 @@ impl<'a> State<'a> {
             FromGuest::Stderr(data) => self.output(StreamId::STDERR, &data, kill_grace),
             // The session counts it.
             FromGuest::Credit { .. } => {}
+            FromGuest::TunnelOpen { stream } => tunnels.iter_mut().for_each(|tunnels| tunnels.open(stream)),
+            FromGuest::Tunnel { stream, frame } => {
+                if let Some(tunnels) = tunnels {
+                    tunnels.take(stream, frame);
+                }
+            }
             FromGuest::Exit(exit) => return Some(Ending::Exit(exit)),
             FromGuest::Refused(refused) => return Some(Ending::Refused(refused)),
             // The session refuses them here, before they come to this.

@@ -12,6 +12,7 @@ use mayfly_core::{
     policy::Network,
     run::{RunReport, SandboxFacts},
 };
+use mayfly_egress::Proxy;
 use tokio::{sync::watch, task::JoinHandle};
 
 use crate::{
@@ -36,11 +37,22 @@ pub struct SandboxRequest {
     pub limits: Limits,
     /// The network to be in force.
     pub network: Network,
+    /// Whether its processes may make sockets on its loopback.
+    pub loopback: Loopback,
     /// What is to be started in it before its job is known. A failure of that is no failure of the sandbox.
     pub warm: Option<WarmCommand>,
     /// Longest time that it may wait for its job; with the wall limit it makes the time after which a reaper may
     /// take it for left behind.
     pub longest_idle: Duration,
+}
+
+/// The sockets that a job may make, beside those between its own processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Loopback {
+    /// None.
+    Closed,
+    /// TCP and UDP. There is nothing to talk to but the job itself and, where it has egress, the guest's proxy.
+    Open,
 }
 
 impl SandboxRequest {
@@ -60,6 +72,7 @@ impl SandboxRequest {
             runtime: job.runtime.clone(),
             limits: job.limits,
             network: job.network,
+            loopback: Loopback::Closed,
             warm: None,
             longest_idle,
         }
@@ -137,6 +150,9 @@ pub struct Run {
     pub matcher: Matcher,
     /// Which of the job's files are wanted when it is over; none: the sandbox goes with all of them.
     pub collect: Option<Collect>,
+    /// What the job may reach outside of its sandbox, whose loopback must be open then; none: nothing. It is closed with
+    /// the run.
+    pub egress: Option<Arc<Proxy>>,
 }
 
 /// A run that is over.

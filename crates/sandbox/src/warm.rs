@@ -116,7 +116,7 @@ pub(crate) async fn boot(
     let Some(command) = request.warm.clone() else {
         return Ok(None);
     };
-    let environment = job_environment(&request.limits, image_env, []);
+    let environment = job_environment(&request.limits, request.loopback, image_env, []);
     let order = ToGuest::Warm(command.order(&environment));
     let failed = |what: String| EngineError::Guest(format!("{what}, as it was to start the warm command"));
     channel.send(&order).map_err(|error| failed(chain(&error)))?;

@@ -14,7 +14,7 @@ use mayfly_core::{
 };
 use mayfly_sandbox::{
     pool::{Classes, Kept, PoolConfig, WarmCommands, WarmPool},
-    seam::{PrepareError, ReadySandbox, Sandbox, SandboxRequest},
+    seam::{Loopback, PrepareError, ReadySandbox, Sandbox, SandboxRequest},
 };
 use mayfly_testkit::sandbox::Scripted;
 
@@ -35,6 +35,7 @@ fn request(executor: ExecutorId) -> SandboxRequest {
         runtime: "runc".to_owned(),
         limits: LimitRules::default().defaults,
         network: Network::None,
+        loopback: Loopback::Closed,
         warm: None,
         longest_idle: Duration::from_secs(60),
     }

@@ -313,6 +313,8 @@ impl Guest {
                 | FromGuest::ArtifactData(_)
                 | FromGuest::ArtifactEnd(_)
                 | FromGuest::LeftOut(_)
+                | FromGuest::TunnelOpen { .. }
+                | FromGuest::Tunnel { .. }
                 | FromGuest::Collected(_) => {}
             }
         }
@@ -468,6 +470,7 @@ pub(crate) fn job(argv: &[&str], files: u32) -> Job {
         stdin: false,
         warm: false,
         collects: false,
+        egress: false,
     }
 }
 

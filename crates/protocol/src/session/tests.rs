@@ -3,7 +3,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::testing::{exit, job, report, started, started_by, warm_order};
-use crate::{FileHeader, Job, MAX_WINDOW, Refused, STDIN_WINDOW, Stage, WarmFailed, WarmUse, Warmed};
+use crate::{FileHeader, Job, MAX_WINDOW, Refused, STDIN_WINDOW, Stage, Tunnel, WarmFailed, WarmUse, Warmed};
 
 mod collection;
 
@@ -357,6 +357,8 @@ fn may_follow(history: &[Act], frame: &FromGuest) -> bool {
         | FromGuest::ArtifactData(_)
         | FromGuest::ArtifactEnd(_)
         | FromGuest::LeftOut(_)
+        | FromGuest::TunnelOpen { .. }
+        | FromGuest::Tunnel { .. }
         | FromGuest::Collected(_) => false,
     }
 }
@@ -413,4 +415,56 @@ proptest! {
             history.push(act);
         }
     }
+}
+
+/// A session whose job runs and has egress.
+fn running_with_egress() -> GuestSession {
+    let mut session = GuestSession::new();
+    session.receive(&ready()).unwrap();
+    let job = Job {
+        egress: true,
+        ..job(0, false)
+    };
+    send_ok(&mut session, &[ToGuest::Job(job), ToGuest::Start]);
+    session.receive(&started()).unwrap();
+    session
+}
+
+fn open(stream: u16) -> FromGuest {
+    FromGuest::TunnelOpen {
+        stream: StreamId(stream),
+    }
+}
+
+#[test]
+fn connections_are_the_guests_to_open_where_the_job_has_egress() {
+    let mut session = running_with_egress();
+    let stream = StreamId::FIRST_TUNNEL;
+    let frame = Tunnel::Data(vec![1]);
+    let down = ToGuest::Tunnel {
+        stream,
+        frame: frame.clone(),
+    };
+    assert!(session.send(&down).is_err());
+    session.receive(&open(stream.0)).unwrap();
+    session.send(&down).unwrap();
+    session.receive(&FromGuest::Tunnel { stream, frame }).unwrap();
+    assert_eq!(session.state(), SessionState::Started);
+
+    let mut without = running();
+    assert!(without.send(&down).is_err());
+    without.receive(&open(stream.0)).unwrap_err();
+    assert_eq!(without.state(), SessionState::Broken);
+}
+
+#[test]
+fn a_connection_of_another_number_or_after_the_end_breaks_the_protocol() {
+    for number in [0, 15, 17, u16::MAX] {
+        let mut session = running_with_egress();
+        session.receive(&open(number)).unwrap_err();
+        assert_eq!(session.state(), SessionState::Broken, "{number}");
+    }
+    let mut session = running_with_egress();
+    session.receive(&FromGuest::Exit(exit(0, 0))).unwrap();
+    session.receive(&open(16)).unwrap_err();
 }

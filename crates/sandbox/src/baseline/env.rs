@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use mayfly_core::limits::Limits;
+use mayfly_protocol::TUNNEL_PORT;
 
 use super::{HOST_NAME, WORK};
+use crate::seam::Loopback;
 
 /// What the image and the job may set otherwise.
 const USUAL: [(&str, &str); 3] = [
@@ -31,10 +33,16 @@ const THREADS: [&str; 9] = [
     "UV_THREADPOOL_SIZE",
 ];
 
+/// Names by which programs are told of a proxy. Some read the one spelling, some the other.
+const PROXIES: [&str; 4] = ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"];
+/// The same of what is not asked of it.
+const NOT_BY_PROXY: [&str; 2] = ["NO_PROXY", "no_proxy"];
+
 /// The whole environment of a job: what is usual, what the image says (`NAME=value`), what the sandbox is, and what the
 /// job says, each winning over those before it. Sorted by name.
 pub(crate) fn job_environment<'a>(
     limits: &Limits,
+    loopback: Loopback,
     image: &[String],
     job: impl IntoIterator<Item = (&'a str, &'a str)>,
 ) -> Vec<(String, String)> {
@@ -46,7 +54,17 @@ pub(crate) fn job_environment<'a>(
             .filter_map(|entry| entry.split_once('='))
             .filter(|(name, value)| !name.is_empty() && !value.contains('\0')),
     );
-    let java = format!("-Djava.io.tmpdir={WORK} -XX:ActiveProcessorCount={cpus}");
+    let proxy = format!("http://127.0.0.1:{TUNNEL_PORT}");
+    let mut java = format!("-Djava.io.tmpdir={WORK} -XX:ActiveProcessorCount={cpus}");
+    if loopback == Loopback::Open {
+        for scheme in ["http", "https"] {
+            java.push_str(&format!(
+                " -D{scheme}.proxyHost=127.0.0.1 -D{scheme}.proxyPort={TUNNEL_PORT}"
+            ));
+        }
+        all.extend(PROXIES.map(|name| (name, proxy.as_str())));
+        all.extend(NOT_BY_PROXY.map(|name| (name, "localhost,127.0.0.1,::1")));
+    }
     all.extend([
         ("HOME", WORK),
         ("USER", "job"),
@@ -78,7 +96,7 @@ mod tests {
     fn the_job_wins_over_the_sandbox_and_the_sandbox_over_the_image() {
         let limits = LimitRules::default().defaults;
         let image = ["PATH=/image/bin", "HOME=/root", "GONE", "=x"].map(str::to_owned);
-        let environment = job_environment(&limits, &image, [("USER", "me")]);
+        let environment = job_environment(&limits, Loopback::Closed, &image, [("USER", "me")]);
         assert_eq!(value(&environment, "PATH"), Some("/image/bin"));
         assert_eq!(value(&environment, "LANG"), Some("C.UTF-8"));
         assert_eq!(value(&environment, "ASAN_OPTIONS"), Some("detect_leaks=0"));
@@ -94,7 +112,7 @@ mod tests {
             cpu: CpuShare::millis(1500),
             ..LimitRules::default().defaults
         };
-        let environment = job_environment(&limits, &[], []);
+        let environment = job_environment(&limits, Loopback::Closed, &[], []);
         for name in THREADS {
             assert_eq!(value(&environment, name), Some("2"), "{name}");
         }

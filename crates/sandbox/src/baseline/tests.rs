@@ -29,8 +29,45 @@ fn each_change_of_the_baseline_shows_in_review() {
 
 #[test]
 fn the_environment_of_a_job_shows_in_review() {
-    let environment = job_environment(&sample_request().limits, &[], []);
+    let environment = job_environment(&sample_request().limits, Loopback::Closed, &[], []);
     insta::assert_json_snapshot!(environment);
+}
+
+#[test]
+fn an_open_loopback_changes_this_and_nothing_else() {
+    let open = SandboxRequest {
+        loopback: Loopback::Open,
+        ..sample_request()
+    };
+    let sysctls = |request: &SandboxRequest, engine: &EngineFacts| {
+        let body = body_of(request, engine);
+        body.host_config.unwrap().sysctls.unwrap_or_default()
+    };
+    let mut body = body_of(&open, &sample_engine());
+    let small = sysctls(&open, &sample_engine());
+    assert_eq!(small.len(), 2);
+    assert!(small.values().all(|value| value == TCP_BUFFERS));
+    body.host_config.as_mut().unwrap().sysctls = None;
+    assert_eq!(body, body_of(&sample_request(), &sample_engine()));
+    // Counted, and another kernel's.
+    let v2 = EngineFacts {
+        cgroup: CgroupVersion::V2,
+        ..sample_engine()
+    };
+    let gvisor = SandboxRequest {
+        runtime: "runsc".to_owned(),
+        ..open.clone()
+    };
+    assert!(sysctls(&open, &v2).is_empty());
+    assert!(sysctls(&gvisor, &sample_engine()).is_empty());
+
+    let environment = |loopback| job_environment(&sample_request().limits, loopback, &[], []);
+    let (closed, open) = (environment(Loopback::Closed), environment(Loopback::Open));
+    let added: Vec<_> = open
+        .iter()
+        .filter(|variable| !closed.contains(variable))
+        .collect();
+    insta::assert_json_snapshot!(added);
 }
 
 #[test]

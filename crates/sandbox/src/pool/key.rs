@@ -8,7 +8,10 @@ use mayfly_core::{
     units::{ByteSize, CpuShare},
 };
 
-use crate::{seam::SandboxRequest, warm::WarmCommand};
+use crate::{
+    seam::{Loopback, SandboxRequest},
+    warm::WarmCommand,
+};
 
 /// What two requests must have in common for one to be served by a sandbox that was made for the other.
 ///
@@ -27,6 +30,7 @@ pub(crate) struct Key {
     shm: ByteSize,
     open_files: u32,
     network: Network,
+    loopback: Loopback,
     warm: Option<WarmCommand>,
 }
 
@@ -44,6 +48,7 @@ impl Key {
             runtime,
             limits,
             network,
+            loopback,
             warm,
             // The pool asks for the longest, and gives nothing to a job that would need more.
             longest_idle: _,
@@ -74,6 +79,7 @@ impl Key {
             shm: *shm,
             open_files: *open_files,
             network: *network,
+            loopback: *loopback,
             warm: warm.clone(),
         }
     }
@@ -100,7 +106,7 @@ mod tests {
 
     #[test]
     fn whatever_is_fixed_at_creation_makes_another_kind() {
-        let changes: [fn(&mut SandboxRequest); 16] = [
+        let changes: [fn(&mut SandboxRequest); 17] = [
             |request| request.executor = ExecutorId::new(),
             |request| request.image.digest = Digest::of(b"other"),
             |request| request.image.config_digest = Digest::of(b"other"),
@@ -116,6 +122,7 @@ mod tests {
             |request| request.limits.open_files += 1,
             |request| request.warm = WarmCommand::python(Vec::new()).ok(),
             |request| request.warm = WarmCommand::python(vec!["json".to_owned()]).ok(),
+            |request| request.loopback = Loopback::Open,
             |request| match request.network {
                 // The only one there is; with a second this is a change as the others are.
                 Network::None => request.runtime.push('y'),

@@ -14,7 +14,7 @@ use super::{
     users,
 };
 use crate::{
-    baseline::{HOST_NAME, WORK, process_limits},
+    baseline::{HOST_NAME, WORK, counts_no_sockets, process_limits},
     engine::EngineFacts,
     seam::SandboxRequest,
     uids::UidPair,
@@ -92,6 +92,10 @@ pub(crate) fn check(expected: &Expected<'_>, report: &ReadyReport) -> Findings {
     }
     check_filesystems(f, expected, filesystems);
     f.equal("interfaces", &Some(vec!["lo".to_owned()]), interfaces);
+    if counts_no_sockets(expected.engine, expected.request) {
+        let (what, why) = reason::SOCKET_MEMORY;
+        f.not_enforceable(what, why);
+    }
     check_devices(f, expected.table(), devices.as_deref());
     check_rlimits(f, expected.request, rlimits);
     cgroup::check(f, expected, cgroup);

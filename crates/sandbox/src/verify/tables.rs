@@ -31,6 +31,10 @@ pub(crate) mod reason {
         "shm_inodes",
         "engines can't bound the number of files in /dev/shm; they count against the memory limit",
     );
+    pub(crate) const SOCKET_MEMORY: (&str, &str) = (
+        "socket_memory",
+        "control groups of version 1 do not count the buffers of TCP and UDP sockets; they are kept small, and bounded by the number of descriptors",
+    );
     pub(crate) const LSM: (&str, &str) = ("lsm", "the engine's host has neither AppArmor nor SELinux");
     pub(crate) const SWAP: (&str, &str) = (
         "swap",

@@ -9,7 +9,7 @@ fn warmth(imports: &[&str]) -> Warmth {
     let request = sample_request();
     Warmth {
         command: command(imports),
-        environment: job_environment(&request.limits, &[], []),
+        environment: job_environment(&request.limits, crate::seam::Loopback::Closed, &[], []),
         boot: Ok(1),
         killed_for_memory: false,
     }
@@ -55,7 +55,15 @@ fn job(argv: &[&str], files: &[&str]) -> ResolvedJob {
 const PYTHON: [&str; 2] = ["python3", "/work/main.py"];
 
 fn admits(warmth: &Warmth, job: &ResolvedJob, variables: &[(&str, &str)]) -> Result<(), String> {
-    warmth.admits(job, &job_environment(&job.limits, &[], variables.iter().copied()))
+    warmth.admits(
+        job,
+        &job_environment(
+            &job.limits,
+            crate::seam::Loopback::Closed,
+            &[],
+            variables.iter().copied(),
+        ),
+    )
 }
 
 #[test]

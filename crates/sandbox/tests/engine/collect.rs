@@ -92,6 +92,7 @@ async fn run(
         stop,
         live,
         collect: Some(collect),
+        egress: None,
     };
     let mut report = settled(sandbox.run(run).await).await;
     bench.assert_nothing_is_left().await;

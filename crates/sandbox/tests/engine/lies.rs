@@ -28,6 +28,7 @@ pub(crate) async fn behind(proxy: Proxy) -> Option<(Bench, Proxy, Seen)> {
     let seen = proxy.seen();
     let run = Run {
         collect: None,
+        egress: None,
         matcher: matcher(&job),
         job: Arc::new(job),
         stop: watch::channel(None).1,
@@ -327,6 +328,7 @@ async fn an_engine_that_lies_about_the_end_is_contradicted_and_changes_no_outcom
     let sandbox = bench.sandboxes.prepare(bench.request(&job)).await.unwrap();
     let run = Run {
         collect: None,
+        egress: None,
         matcher: matcher(&job),
         job: Arc::new(job),
         stop: watch::channel(None).1,

@@ -24,6 +24,7 @@ mod support;
 mod table;
 
 mod collect;
+mod egress;
 mod ends;
 mod floor;
 mod harmful;

@@ -276,6 +276,7 @@ impl Bench {
         let sandbox = self.sandboxes.prepare(self.request(&job)).await.unwrap();
         let run = Run {
             collect: None,
+            egress: None,
             matcher: matcher(&job),
             job: Arc::new(job),
             stop: watch::channel(None).1,
@@ -294,6 +295,7 @@ impl Bench {
         let sandbox = self.sandboxes.prepare(self.request(&job)).await.unwrap();
         let run = Run {
             collect: None,
+            egress: None,
             matcher: matcher(&job),
             job: Arc::new(job),
             stop,

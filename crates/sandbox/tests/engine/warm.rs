@@ -48,6 +48,7 @@ async fn prepare(bench: &Bench, job: &ResolvedJob, imports: &[&str]) -> Box<dyn 
 async fn run_in(sandbox: Box<dyn ReadySandbox>, job: ResolvedJob) -> RunReport {
     let run = Run {
         collect: None,
+        egress: None,
         matcher: matcher(&job),
         job: Arc::new(job),
         stop: watch::channel(None).1,
@@ -348,6 +349,7 @@ async fn what_a_warm_start_saves() {
                 let end = sandbox
                     .run(Run {
                         collect: None,
+                        egress: None,
                         matcher: matcher(&job),
                         job: Arc::new(job.clone()),
                         stop: watch::channel(None).1,
