@@ -169,20 +169,27 @@ async fn trouble_in_an_answer_of_success_is_trouble() {
 }
 
 #[tokio::test]
-async fn a_redirect_is_not_followed_with_the_key() {
-    let other = ModelServer::with(strict(), |_| Say::Text("got it".to_owned())).await;
-    let to = other.base(Shape::OpenAi);
-    let server = ModelServer::with(strict(), move |_| {
-        let location = format!("{to}/chat/completions");
-        Say::Fail(307, "moved", "there".to_owned(), vec![("location", location)])
-    })
-    .await;
-    let error = client(&server, Shape::OpenAi, "openai/x")
-        .next(&request(&question()))
-        .await
-        .unwrap_err();
-    assert!(matches!(error, ModelError::Refused(_)), "{error:?}");
-    assert!(other.asked().is_empty());
+async fn a_redirect_is_not_followed_with_question_and_key() {
+    for (shape, name) in SHAPES {
+        let other = ModelServer::start(|_| Say::Text("got it".to_owned())).await;
+        let to = other.base(shape);
+        let server = ModelServer::with(strict(), move |_| {
+            let path = match shape {
+                Shape::Anthropic => "v1/messages",
+                Shape::OpenAi => "chat/completions",
+                Shape::Gemini => "models/gemini-3-flash:generateContent",
+            };
+            let headers = vec![("location", format!("{to}/{path}"))];
+            Say::Fail(307, "moved", "there".to_owned(), headers)
+        })
+        .await;
+        let error = client(&server, shape, name)
+            .next(&request(&question()))
+            .await
+            .unwrap_err();
+        assert!(matches!(error, ModelError::Refused(_)), "{name}: {error:?}");
+        assert!(other.asked().is_empty(), "{name}");
+    }
 }
 
 #[tokio::test]
