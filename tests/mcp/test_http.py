@@ -72,7 +72,7 @@ async def test_another_tenants_job_is_not_there(server: Server, stranger: str) -
         result = await run(client, "print('secret')")
     job = result.structured_content["job"]
     async with over_http(server.url, stranger, "auto") as client:
-        for tool in ["wait", "read_output", "cancel"]:
+        for tool in ["wait", "read_output", "list_artifacts", "get_artifact", "cancel"]:
             refused = await client.call_tool(tool, {"job": job})
             assert refused.is_error
             assert "secret" not in text(refused)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import secrets
 from typing import Any
 
@@ -10,6 +11,16 @@ import pytest
 from conftest import WITHIN, Connect, ended, run, text, written
 
 pytestmark = pytest.mark.anyio
+
+TOOLS = ["run_python", "wait", "read_output", "list_artifacts", "get_artifact", "cancel"]
+#: Makes a PNG of one red pixel.
+PNG = r"""
+import struct, zlib
+def chunk(kind, data):
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+png = (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 1, 1, 8, 2, 0, 0, 0))
+       + chunk(b"IDAT", zlib.compress(b"\0\xff\0\0")) + chunk(b"IEND", b""))
+"""
 
 
 class Heard:
@@ -33,7 +44,7 @@ class Heard:
 async def test_the_tools_are_listed_with_flat_schemas(connect: Connect) -> None:
     async with connect() as client:
         tools = (await client.list_tools()).tools
-    assert [tool.name for tool in tools] == ["run_python", "wait", "read_output", "cancel"]
+    assert [tool.name for tool in tools] == TOOLS
     for tool in tools:
         assert tool.description
         assert tool.input_schema["type"] == "object"
@@ -73,7 +84,7 @@ async def test_a_program_that_fails_can_be_repaired_from_what_is_said(connect: C
     assert unread.is_error
     assert "unknown field `language`" in text(unread)
     assert unknown.is_error
-    assert "There are: run_python, wait, read_output, cancel." in text(unknown)
+    assert f"There are: {', '.join(TOOLS)}." in text(unknown)
 
 
 async def test_files_are_there_and_are_gone_with_the_call(connect: Connect) -> None:
@@ -205,6 +216,59 @@ async def test_a_call_that_is_given_up_takes_its_job_with_it(connect: Connect, r
         job = await abandoned(client)
         result = await ended(client, job)
     assert result.structured_content["state"] == "canceled"
+
+
+async def test_files_that_are_asked_for_are_kept_and_an_image_is_seen(connect: Connect) -> None:
+    source = PNG + """
+open('red.png', 'wb').write(png)
+open('fake.png', 'w').write('no image at all')
+open('rows.csv', 'w').write('a,b\\n' * 3000)
+open('other.txt', 'w').write('not asked for')
+print(png.hex())
+raise SystemExit(2)
+"""
+    async with connect() as client:
+        result = await run(client, source, keep=["*.png", "/work/rows.csv"])
+        found = result.structured_content
+        job = found["job"]
+        files = {file["name"]: file for file in found["files"]}
+        listed = await client.call_tool("list_artifacts", {"job": job})
+        rows = await client.call_tool("get_artifact", {"job": job, "index": files["rows.csv"]["index"], "limit": 9})
+        red = await client.call_tool("get_artifact", {"job": job, "index": files["red.png"]["index"]})
+        beyond = await client.call_tool("get_artifact", {"job": job, "index": 9})
+        link = next(block for block in result.content if block.type == "resource_link" and block.name == "red.png")
+        read = (await client.read_resource(link.uri)).contents[0]
+    png = bytes.fromhex(found["stdout"])
+    assert set(files) == {"red.png", "fake.png", "rows.csv"}
+    assert listed.structured_content["files"] == found["files"]
+    for images in (result, red):
+        (image,) = [block for block in images.content if block.type == "image"]
+        assert (image.mime_type, base64.b64decode(image.data)) == ("image/png", png)
+    assert rows.structured_content["text"] == "a,b\na,b\na"
+    assert rows.structured_content["next"] == 9
+    assert beyond.is_error
+    assert "the indexes 0 to 2" in text(beyond)
+    assert (read.mime_type, base64.b64decode(read.blob)) == ("image/png", png)
+
+
+async def test_figures_that_are_open_at_the_end_come_back(connect: Connect) -> None:
+    # What the program has of matplotlib here: enough to be asked for its figures.
+    pyplot = PNG + """
+class Figure:
+    def savefig(self, path):
+        open(path, "wb").write(png)
+def get_fignums():
+    return [1, 2]
+def figure(number):
+    return Figure()
+"""
+    files = [{"path": "matplotlib/__init__.py", "text": ""}, {"path": "matplotlib/pyplot.py", "text": pyplot}]
+    source = "import matplotlib.pyplot as plt, os\nos.environ['MPLBACKEND']"
+    async with connect() as client:
+        result = await run(client, source, files=files)
+    assert result.structured_content["stdout"] == "'Agg'\n"
+    assert [file["name"] for file in result.structured_content["files"]] == ["figure-1.png", "figure-2.png"]
+    assert [block.mime_type for block in result.content if block.type == "image"] == ["image/png"] * 2
 
 
 async def test_calls_run_beside_each_other(connect: Connect) -> None:

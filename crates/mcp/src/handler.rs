@@ -13,14 +13,17 @@ use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     model::{
         CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation,
-        InitializeResult, JsonObject, ListToolsResult, PaginatedRequestParams, ProgressNotificationParam,
-        ServerCapabilities, Tool, ToolAnnotations,
+        InitializeResult, JsonObject, ListResourceTemplatesResult, ListToolsResult, PaginatedRequestParams,
+        ProgressNotificationParam, ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult,
+        ResourceTemplate, ServerCapabilities, Tool, ToolAnnotations,
     },
     service::RequestContext,
 };
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
+
+use crate::resource;
 
 /// Notices of progress that may be underway at once: a client that does not read them misses some, and holds up nothing.
 const NOTICES: usize = 4;
@@ -75,8 +78,11 @@ impl OpenJobs {
 
 impl ServerHandler for Handler {
     fn get_info(&self) -> InitializeResult {
-        let mut info = InitializeResult::new(ServerCapabilities::builder().enable_tools().build())
-            .with_instructions(INSTRUCTIONS);
+        let capabilities = ServerCapabilities::builder()
+            .enable_tools()
+            .enable_resources()
+            .build();
+        let mut info = InitializeResult::new(capabilities).with_instructions(INSTRUCTIONS);
         info.server_info = Implementation::new("mayfly", env!("CARGO_PKG_VERSION"));
         info
     }
@@ -102,6 +108,26 @@ impl ServerHandler for Handler {
             open.note(&answer);
         }
         Ok(result(answer).into())
+    }
+
+    async fn list_resource_templates(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        let template = ResourceTemplate::new(resource::TEMPLATE, "artifact")
+            .with_description("A file that is kept of a job, by the job's id and the file's index.");
+        Ok(ListResourceTemplatesResult::with_all_items(vec![template]))
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        let toolbox = self.toolbox_of(&context)?;
+        let contents = resource::read(&toolbox, &request.uri).await?;
+        Ok(ReadResourceResult::new(vec![contents]).into())
     }
 }
 
@@ -184,7 +210,21 @@ fn object(schema: Value) -> Arc<JsonObject> {
 }
 
 fn result(answer: Answer) -> CallToolResult {
-    let content = vec![ContentBlock::text(answer.text)];
+    let mut content = vec![ContentBlock::text(answer.text)];
+    content.extend(
+        answer
+            .images
+            .into_iter()
+            .map(|image| ContentBlock::image(image.base64, image.media_type)),
+    );
+    if let Some(job) = answer.job {
+        content.extend(
+            answer
+                .files
+                .iter()
+                .map(|file| ContentBlock::resource_link(resource::link(job, file))),
+        );
+    }
     let mut result = if answer.is_error {
         CallToolResult::error(content)
     } else {

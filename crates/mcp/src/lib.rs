@@ -10,6 +10,7 @@
 
 mod handler;
 mod http;
+mod resource;
 mod stdio;
 
 pub use crate::{

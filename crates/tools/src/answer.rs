@@ -3,6 +3,8 @@
 use mayfly_core::id::JobId;
 use serde_json::Value;
 
+use crate::kept::{Image, KeptFile};
+
 /// What a call comes to, for a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
@@ -14,6 +16,10 @@ pub struct Answer {
     pub is_error: bool,
     /// The job that it was about.
     pub job: Option<JobId>,
+    /// Files that are kept of it.
+    pub files: Vec<KeptFile>,
+    /// Images among them.
+    pub images: Vec<Image>,
 }
 
 impl Answer {
@@ -24,6 +30,8 @@ impl Answer {
             structured: None,
             is_error: true,
             job,
+            files: Vec::new(),
+            images: Vec::new(),
         }
     }
 }

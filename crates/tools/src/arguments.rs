@@ -20,6 +20,8 @@ pub(crate) struct PythonArguments {
     pub(crate) source: String,
     #[serde(default)]
     pub(crate) files: Vec<FileArgument>,
+    #[serde(default)]
+    pub(crate) keep: Vec<String>,
     pub(crate) timeout_seconds: Option<Seconds>,
 }
 
@@ -31,6 +33,8 @@ pub(crate) struct ShellArguments {
     pub(crate) script: String,
     #[serde(default)]
     pub(crate) files: Vec<FileArgument>,
+    #[serde(default)]
+    pub(crate) keep: Vec<String>,
     pub(crate) timeout_seconds: Option<Seconds>,
 }
 
@@ -63,10 +67,22 @@ pub(crate) struct ReadOutputArguments {
     pub(crate) limit: Option<u64>,
 }
 
-/// The arguments of `cancel`.
+/// The arguments of `get_artifact`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct CancelArguments {
+pub(crate) struct GetArtifactArguments {
+    pub(crate) job: JobId,
+    #[serde(default)]
+    pub(crate) index: u32,
+    #[serde(default)]
+    pub(crate) offset: u64,
+    pub(crate) limit: Option<u64>,
+}
+
+/// The arguments of `cancel` and `list_artifacts`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct JobArguments {
     pub(crate) job: JobId,
 }
 
@@ -142,7 +158,7 @@ impl FileArgument {
 }
 
 /// A path below the folder that programs are started in, which models often name.
-fn in_work(path: String) -> String {
+pub(crate) fn in_work(path: String) -> String {
     let relative = path.strip_prefix("/work/").or_else(|| path.strip_prefix("./"));
     relative.map_or_else(|| path.clone(), ToOwned::to_owned)
 }

@@ -26,7 +26,13 @@ pub(crate) fn all(options: &Options) -> Vec<Definition> {
     if options.shell {
         all.push(run_shell(options));
     }
-    all.extend([wait(options), read_output(options), cancel()]);
+    all.extend([
+        wait(options),
+        read_output(options),
+        list_artifacts(),
+        get_artifact(options),
+        cancel(),
+    ]);
     all
 }
 
@@ -40,6 +46,7 @@ pub(crate) fn example(tool: &str) -> &'static str {
             r#"{"script": "ls -l"}, and where needed "files": [{"path": "data.csv", "text": "a,b"}], "timeout_seconds": 60"#
         }
         "read_output" => r#"{"job": "the job's id", "stream": "stdout", "offset": 0}"#,
+        "get_artifact" => r#"{"job": "the job's id", "index": 0}"#,
         _ => r#"{"job": "the job's id"}"#,
     }
 }
@@ -55,7 +62,7 @@ fn run_python(options: &Options) -> Definition {
         name: "run_python",
         description: format!(
             "Runs a Python 3 program and returns what it writes, and the value of its last expression as an interactive \
-             interpreter shows it. {WHERE} {STATELESS} Image: {}. Use print() for what has to be seen. {} {UNTRUSTED}",
+             interpreter shows it. Open matplotlib figures are kept as figure-1.png and so on. {WHERE} {STATELESS} Image: {}. Use print() for what has to be seen. {} {UNTRUSTED}",
             options.image,
             handle(options),
         ),
@@ -141,6 +148,76 @@ fn read_output(options: &Options) -> Definition {
     }
 }
 
+fn list_artifacts() -> Definition {
+    Definition {
+        name: "list_artifacts",
+        description:
+            "Lists the files that are kept of a job that has ended, and those that were wanted and are not."
+                .to_owned(),
+        input_schema: object(json!({"job": job()}), &["job"]),
+        output_schema: object(
+            json!({
+                "job": job(),
+                "collected": {"type": "boolean", "description": "Whether it was looked for files at all."},
+                "files": files(),
+                "left_out": {
+                    "type": "array",
+                    "items": object(json!({"name": {"type": "string"}, "why": {"type": "string"}}), &["name", "why"]),
+                },
+            }),
+            &["job", "collected", "files", "left_out"],
+        ),
+        is_read_only: true,
+    }
+}
+
+fn get_artifact(options: &Options) -> Definition {
+    Definition {
+        name: "get_artifact",
+        description: format!(
+            "Reads a file that is kept of a job: a PNG or JPEG as an image, others in parts, as text or in base64. {UNTRUSTED}"
+        ),
+        input_schema: object(
+            json!({
+                "job": job(),
+                "index": {"type": "integer", "minimum": 0, "description": "Which of the job's files, as its result lists them; usually 0."},
+                "offset": {"type": "integer", "minimum": 0, "description": "The first byte; usually 0. `next` of an answer goes on behind it."},
+                "limit": {"type": "integer", "minimum": 1, "maximum": MOST_BYTES, "description": format!("Most bytes; usually {}.", options.characters)},
+            }),
+            &["job"],
+        ),
+        output_schema: object(
+            json!({
+                "job": job(),
+                "index": {"type": "integer"},
+                "name": {"type": "string", "description": "The program chose it."},
+                "bytes": {"type": "integer", "description": "Bytes of the whole file."},
+                "offset": {"type": "integer", "description": "The first byte of this part."},
+                "text": {"type": "string", "description": UNTRUSTED},
+                "base64": {"type": "string", "description": "The part, where the file is no text."},
+                "media_type": {"type": "string", "description": "Of an image, which comes beside this."},
+                "next": {"type": "integer", "description": "The offset of the next part; absent at the end."},
+            }),
+            &["job", "index", "name", "bytes", "offset"],
+        ),
+        is_read_only: true,
+    }
+}
+
+/// Files of a job.
+fn files() -> Value {
+    let file = json!({
+        "index": {"type": "integer", "description": "By which get_artifact reads it."},
+        "name": {"type": "string", "description": "Its name below /work, which the program chose."},
+        "bytes": {"type": "integer"},
+    });
+    json!({
+        "type": "array",
+        "description": "Files that are kept of the job.",
+        "items": object(file, &["index", "name", "bytes"]),
+    })
+}
+
 fn cancel() -> Definition {
     Definition {
         name: "cancel",
@@ -183,6 +260,11 @@ fn program_schema(name: &str, meaning: &str) -> Value {
                     "additionalProperties": false,
                 },
             },
+            "keep": {
+                "type": "array",
+                "items": {"type": "string"},
+                "description": "Files in /work to keep after the end, by name or glob: out.csv, plots/*.png, **/*.json. All others are gone.",
+            },
             "timeout_seconds": {"type": "number", "description": "Wall-clock limit of the program. Left out: what the policy has."},
         }),
         &[name],
@@ -207,6 +289,7 @@ fn result_schema() -> Value {
             "stdout_bytes": {"type": "integer", "description": "Bytes that the program wrote there."},
             "stderr_bytes": {"type": "integer", "description": "Bytes that the program wrote there."},
             "elapsed_seconds": {"type": "number", "description": "From the program's start to its end."},
+            "files": files(),
             "error": {"type": "string", "description": "What went wrong, where something did."},
             "hint": {"type": "string", "description": "What may help."},
         }),
@@ -232,7 +315,8 @@ mod tests {
 
     use super::*;
     use crate::arguments::{
-        self, CancelArguments, PythonArguments, ReadOutputArguments, ShellArguments, WaitArguments,
+        self, GetArtifactArguments, JobArguments, PythonArguments, ReadOutputArguments, ShellArguments,
+        WaitArguments,
     };
 
     fn options(shell: bool) -> Options {
@@ -310,6 +394,7 @@ mod tests {
                     ("base64", _) => json!("AA=="),
                     (_, "string") => property["enum"].get(0).cloned().unwrap_or(json!("text")),
                     (_, "number" | "integer") => json!(3),
+                    ("keep", _) => json!(["*.csv"]),
                     (_, "array") => json!([filled(&property["items"])]),
                     (name, kind) => panic!("{name}: {kind}"),
                 };
@@ -341,6 +426,8 @@ mod tests {
         reads::<ShellArguments>("run_shell");
         reads::<WaitArguments>("wait");
         reads::<ReadOutputArguments>("read_output");
-        reads::<CancelArguments>("cancel");
+        reads::<JobArguments>("cancel");
+        reads::<JobArguments>("list_artifacts");
+        reads::<GetArtifactArguments>("get_artifact");
     }
 }

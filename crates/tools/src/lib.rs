@@ -13,6 +13,7 @@ mod arguments;
 mod definition;
 mod excerpt;
 mod hint;
+mod kept;
 mod observation;
 mod refusal;
 mod run;
@@ -21,6 +22,7 @@ mod toolbox;
 pub use crate::{
     answer::Answer,
     definition::Definition,
+    kept::{Content, Image, KeptFile},
     toolbox::{Call, Options, Progress, Toolbox},
 };
 

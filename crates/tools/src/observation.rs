@@ -10,6 +10,7 @@ use crate::{
     answer::Answer,
     excerpt::{self, Excerpt},
     hint,
+    kept::{self, KeptFile},
 };
 
 /// What came of a program.
@@ -30,6 +31,8 @@ struct Observation {
     stderr_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     elapsed_seconds: Option<f64>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    files: Vec<KeptFile>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -43,6 +46,8 @@ pub(crate) fn answer(job: Job, characters: usize) -> Answer {
         text: observation.text(&mark()),
         is_error: observation.finished && !observation.ok,
         job: Some(observation.job),
+        files: observation.files.clone(),
+        images: Vec::new(),
         structured: Some(
             serde_json::to_value(&observation)
                 .expect("an observation has text for keys and nothing that fails"),
@@ -93,6 +98,7 @@ impl Observation {
             elapsed_seconds: job
                 .usage
                 .map(|usage| std::time::Duration::from_micros(usage.wall_us).as_secs_f64()),
+            files: job.artifacts.as_ref().map(kept::files).unwrap_or_default(),
             error,
             hint,
         }
@@ -131,6 +137,13 @@ impl Observation {
                     let bytes = bytes.unwrap_or(0);
                     write!(text, "{name}, {bytes} bytes:\n{}", marked(written, mark)).expect(STRING);
                 }
+            }
+        }
+        if !self.files.is_empty() {
+            text.push_str("files that are kept, for get_artifact:\n");
+            for file in &self.files {
+                text.push_str(&kept::told(file));
+                text.push('\n');
             }
         }
         if let Some(hint) = &self.hint {

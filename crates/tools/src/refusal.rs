@@ -37,6 +37,19 @@ pub(crate) fn not_submitted(error: &ClientError) -> Box<Answer> {
     Box::new(Answer::failed(text, None))
 }
 
+/// Whether a program was refused for nothing but the files that it asks to keep.
+pub(crate) fn is_about_files_to_keep(error: &ClientError) -> bool {
+    let problem = error.refusal().and_then(|refusal| refusal.problem.as_ref());
+    problem.is_some_and(|problem| {
+        problem.code == Code::InvalidJob
+            && !problem.faults.is_empty()
+            && problem
+                .faults
+                .iter()
+                .all(|fault| fault.path.starts_with("artifacts"))
+    })
+}
+
 /// A call about a job that was not answered.
 pub(crate) fn not_answered(job: JobId, error: &ClientError) -> Box<Answer> {
     let text = match error.code() {
@@ -74,7 +87,7 @@ fn argument(path: &str) -> String {
     match path {
         "limits.wall" => "timeout_seconds".to_owned(),
         "source.text" | "source" => "the program".to_owned(),
-        path => path.replace(".content", ""),
+        path => path.replace(".content", "").replace("artifacts", "keep"),
     }
 }
 

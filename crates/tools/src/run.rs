@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use mayfly_core::{
+    artifact::KeepAfter,
     id::JobId,
     job::{Blob, InputFile, JobSpec, Language, RetryPolicy, Source},
     limits::LimitsAsked,
@@ -15,18 +16,22 @@ use tokio::time::Instant;
 use crate::{
     answer::Answer,
     arguments::{
-        self, CancelArguments, FileArgument, PythonArguments, ReadOutputArguments, Seconds, ShellArguments,
+        self, FileArgument, JobArguments, PythonArguments, ReadOutputArguments, Seconds, ShellArguments,
         WaitArguments,
     },
     definition::MOST_BYTES,
-    excerpt, observation, refusal,
+    excerpt, kept, observation, refusal,
     toolbox::{Call, Progress, Toolbox},
 };
 
+/// The tool that runs it.
+const PYTHON: &str = "run_python";
 /// What runs a model's Python. It is the job's program, so that a sandbox with a warm interpreter can take it.
 const RUNNER: &str = include_str!("snippet.py");
 /// The file that holds the model's own text, by which its tracebacks name it.
 const SNIPPET: &str = "snippet.py";
+/// By which names it saves figures that are open at the end.
+const FIGURES: &str = "figure-*.png";
 /// How long a job that was canceled is waited for.
 const CANCELED_WITHIN: Duration = Duration::from_secs(10);
 
@@ -35,19 +40,20 @@ pub(crate) struct Program {
     tool: &'static str,
     source: Source,
     files: Vec<InputFile>,
+    /// Globs of files to keep.
+    keep: Vec<String>,
     wall: Option<Span>,
 }
 
 impl Program {
     pub(crate) fn python(asked: PythonArguments) -> Result<Self, Box<Answer>> {
-        const TOOL: &str = "run_python";
-        let mut files = files(TOOL, asked.files)?;
+        let mut files = files(PYTHON, asked.files)?;
         if let Some(taken) = files
             .iter()
             .find(|file| matches!(file.path.as_str(), SNIPPET | "main.py"))
         {
             let why = format!("the name {} in /work is taken by the program itself", taken.path);
-            return Err(arguments::wrong(TOOL, &why));
+            return Err(arguments::wrong(PYTHON, &why));
         }
         // Last, so that each of the model's own keeps its place, by which faults name it.
         files.push(InputFile {
@@ -57,12 +63,13 @@ impl Program {
             mode: None,
         });
         Ok(Self {
-            tool: TOOL,
+            tool: PYTHON,
             source: Source {
                 language: Language::Python,
                 text: Blob::from(RUNNER),
             },
             files,
+            keep: keep(asked.keep),
             wall: asked.timeout_seconds.map(Seconds::into),
         })
     }
@@ -76,6 +83,7 @@ impl Program {
                 text: Blob::from(arguments::unwrapped(&asked.script).into_bytes()),
             },
             files: files(TOOL, asked.files)?,
+            keep: keep(asked.keep),
             wall: asked.timeout_seconds.map(Seconds::into),
         })
     }
@@ -99,8 +107,8 @@ impl Program {
             },
             network: None,
             runtime: None,
-            artifacts: Vec::new(),
-            artifacts_after: Default::default(),
+            artifacts: self.keep,
+            artifacts_after: KeepAfter::AnyEnd,
             labels,
             retry: RetryPolicy::default(),
             expires_after: None,
@@ -109,6 +117,10 @@ impl Program {
             retain_source: true,
         }
     }
+}
+
+fn keep(globs: Vec<String>) -> Vec<String> {
+    globs.into_iter().map(arguments::in_work).collect()
 }
 
 fn files(tool: &str, files: Vec<FileArgument>) -> Result<Vec<InputFile>, Box<Answer>> {
@@ -125,11 +137,19 @@ pub(crate) async fn program(
     let begun = Instant::now();
     let key = uuid::Uuid::new_v4().to_string();
     // Not to be interrupted: who does not know the job's id can't cancel it. It is short, by the client's own bounds.
-    let submitted = toolbox
-        .client
-        .submit(&program.into_job(toolbox), &key)
-        .await
-        .map_err(|error| refusal::not_submitted(&error))?;
+    let wants_figures = program.tool == PYTHON;
+    let mut job = program.into_job(toolbox);
+    if wants_figures {
+        // Last, so that each of the model's own keeps its place, by which faults name it.
+        job.artifacts.push(FIGURES.to_owned());
+    }
+    let mut submitted = toolbox.client.submit(&job, &key).await;
+    if wants_figures && submitted.as_ref().is_err_and(refusal::is_about_files_to_keep) {
+        // A policy that has no room for it: what nobody has asked for is no reason to run nothing.
+        job.artifacts.pop();
+        submitted = toolbox.client.submit(&job, &key).await;
+    }
+    let submitted = submitted.map_err(|error| refusal::not_submitted(&error))?;
     follow(toolbox, submitted.job, begun, toolbox.options.answer_within, call).await
 }
 
@@ -150,7 +170,7 @@ pub(crate) async fn wait(
         job = followed => job?,
         () = stopped => looked_at(toolbox, asked.job, Duration::ZERO).await?,
     };
-    Ok(observation::answer(job, toolbox.options.characters))
+    Ok(answered(toolbox, job).await)
 }
 
 /// Follows a job until its end or the end of the time; where the call is canceled, so is the job.
@@ -165,7 +185,17 @@ async fn follow(
         followed = until(toolbox, job, begun, within, call) => followed?,
         () = call.stop.cancelled() => return cancel_and_wait(toolbox, job).await,
     };
-    Ok(observation::answer(job, toolbox.options.characters))
+    Ok(answered(toolbox, job).await)
+}
+
+/// The answer about a job as it stands, with the images that it has left.
+async fn answered(toolbox: &Toolbox, job: Job) -> Answer {
+    let (id, list) = (job.job, job.artifacts.clone());
+    let mut answer = observation::answer(job, toolbox.options.characters);
+    if let Some(list) = list {
+        answer.images = kept::images(toolbox, id, &list).await;
+    }
+    answer
 }
 
 /// A job that is not needed any more, at its end, or as it stands after a while.
@@ -173,7 +203,7 @@ pub(crate) async fn cancel_and_wait(toolbox: &Toolbox, job: JobId) -> Result<Ans
     let canceled = toolbox.client.cancel(job).await;
     canceled.map_err(|error| refusal::not_answered(job, &error))?;
     let job = looked_at(toolbox, job, CANCELED_WITHIN).await?;
-    Ok(observation::answer(job, toolbox.options.characters))
+    Ok(answered(toolbox, job).await)
 }
 
 /// A job at its end, or as it stands when the time is over.
@@ -254,11 +284,13 @@ pub(crate) async fn read_output(
         structured: Some(structured),
         is_error: false,
         job: Some(asked.job),
+        files: Vec::new(),
+        images: Vec::new(),
     })
 }
 
 /// Cancels a job.
-pub(crate) async fn cancel(toolbox: &Toolbox, asked: CancelArguments) -> Result<Answer, Box<Answer>> {
+pub(crate) async fn cancel(toolbox: &Toolbox, asked: JobArguments) -> Result<Answer, Box<Answer>> {
     let canceled = toolbox.client.cancel(asked.job).await;
     let canceled = canceled.map_err(|error| refusal::not_answered(asked.job, &error))?;
     let words = match canceled.answer {
@@ -271,5 +303,7 @@ pub(crate) async fn cancel(toolbox: &Toolbox, asked: CancelArguments) -> Result<
         structured: Some(json!({"job": asked.job, "answer": canceled.answer})),
         is_error: false,
         job: Some(asked.job),
+        files: Vec::new(),
+        images: Vec::new(),
     })
 }

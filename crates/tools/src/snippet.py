@@ -1,9 +1,12 @@
-"""Runs snippet.py as a program; the value of a last expression is shown, as an interactive interpreter shows it."""
+"""Runs snippet.py as a program; the value of a last expression is shown, as an interactive interpreter shows it, and figures
+of matplotlib that are open at the end are saved."""
 
 import __future__
 import ast
+import os
 import sys
 import types
+import warnings
 
 PROGRAM = "/work/snippet.py"
 
@@ -33,6 +36,18 @@ def own_frames_off(trace):
     return trace
 
 
+def figures():
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    for number in pyplot.get_fignums() if pyplot else ():
+        try:
+            pyplot.figure(number).savefig(f"/work/figure-{number}.png")
+        except Exception as error:
+            print(f"figure {number} could not be saved: {error!r}", file=sys.stderr)
+
+
+# Nobody looks at a window here: show() of a figure does nothing, and is no reason to warn.
+os.environ.setdefault("MPLBACKEND", "Agg")
+warnings.filterwarnings("ignore", ".* is non-interactive, and thus cannot be shown")
 try:
     run()
 except SystemExit:
@@ -41,3 +56,5 @@ except BaseException as error:
     trace = own_frames_off(error.__traceback__)
     sys.excepthook(type(error), error.with_traceback(trace), trace)
     sys.exit(1)
+finally:
+    figures()

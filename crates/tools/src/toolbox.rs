@@ -10,8 +10,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     answer::Answer,
-    arguments::{self, CancelArguments, ReadOutputArguments, WaitArguments},
+    arguments::{self, GetArtifactArguments, JobArguments, ReadOutputArguments, WaitArguments},
     definition::{self, Definition},
+    kept::{self, Content},
     refusal,
     run::{self, Program},
 };
@@ -89,6 +90,14 @@ impl Toolbox {
             .unwrap_or_else(|answer| *answer)
     }
 
+    /// All of a file that was kept of a job, where it has at most so many bytes.
+    ///
+    /// # Errors
+    /// Why not, as a call of a tool says it.
+    pub async fn content(&self, job: JobId, index: u32, most: u64) -> Result<Content, Box<Answer>> {
+        kept::content(self, job, index, most).await
+    }
+
     /// Calls a tool by its name. Whatever is wrong is an answer too, from which a model can repair its call.
     ///
     /// # Cancel safety
@@ -111,7 +120,15 @@ impl Toolbox {
                 Ok(asked) => run::read_output(self, asked).await,
                 Err(wrong) => Err(wrong),
             },
-            ("cancel", _) => match arguments::read::<CancelArguments>(tool, arguments) {
+            ("list_artifacts", _) => match arguments::read::<JobArguments>(tool, arguments) {
+                Ok(asked) => kept::list_artifacts(self, asked.job).await,
+                Err(wrong) => Err(wrong),
+            },
+            ("get_artifact", _) => match arguments::read::<GetArtifactArguments>(tool, arguments) {
+                Ok(asked) => kept::get_artifact(self, asked).await,
+                Err(wrong) => Err(wrong),
+            },
+            ("cancel", _) => match arguments::read::<JobArguments>(tool, arguments) {
                 Ok(asked) => run::cancel(self, asked).await,
                 Err(wrong) => Err(wrong),
             },
