@@ -306,7 +306,7 @@ fn the_check_counts_every_fault_and_looks_at_names_and_policy_too() {
         ([line(&"x".repeat(256)), line(&"x".repeat(255))], 1),
         (
             [
-                json!({"id": "a", "source": "", "limits": {"memory": "1TiB", "pids": 1}, "artifacts": ["x"]})
+                json!({"id": "a", "source": "", "limits": {"memory": "1TiB", "pids": 1}, "artifacts": ["/x"]})
                     .to_string(),
                 "{".to_owned(),
             ],
