@@ -244,7 +244,7 @@ async fn without_any_one_of_the_triggers_something_final_could_be_changed() {
         "SELECT name FROM sqlite_schema WHERE type = 'trigger' AND name <> 'job_contents_go_where_asked'",
     )
     .await;
-    assert_eq!(triggers.len(), 35);
+    assert_eq!(triggers.len(), 37);
     for trigger in triggers {
         connection.execute("BEGIN").await.unwrap();
         connection
