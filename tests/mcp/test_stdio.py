@@ -83,10 +83,7 @@ def test_stdout_is_the_protocol_and_nothing_else(home: Home) -> None:
     assert process.returncode == 0
 
 
-KNOWN_FAULT = "known fault: a job that has not started when stdin is closed may stay queued instead of being canceled"
-
-
-@pytest.mark.parametrize("how", [pytest.param("stdin is closed", marks=pytest.mark.skip(reason=KNOWN_FAULT)), "SIGTERM"])
+@pytest.mark.parametrize("how", ["stdin is closed", "SIGTERM"])
 def test_what_runs_ends_with_the_client(home: Home, how: str) -> None:
     with start(home) as process:
         send(process, *BEGIN)

@@ -70,6 +70,11 @@ impl OpenJobs {
         };
     }
 
+    /// A job that a call waits for. Should the client go before the call has dealt with it, it is left to the end.
+    fn begun(&self, job: JobId) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(job);
+    }
+
     /// All of them; none are left.
     pub(crate) fn take(&self) -> BTreeSet<JobId> {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
@@ -102,7 +107,7 @@ impl ServerHandler for Handler {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let toolbox = self.toolbox_of(&context)?;
-        let called = called(toolbox, request, context);
+        let called = called(toolbox, request, context, self.open.as_ref());
         let answer = self.calls.track_future(called).await;
         if let Some(open) = &self.open {
             open.note(&answer);
@@ -155,12 +160,16 @@ async fn called(
     toolbox: Toolbox,
     request: CallToolRequestParams,
     context: RequestContext<RoleServer>,
+    open: Option<&OpenJobs>,
 ) -> Answer {
     let arguments = request.arguments.unwrap_or_default();
     let (sender, mut notices) = mpsc::channel::<Progress>(NOTICES);
     let stop = context.ct;
     let answered = async move {
-        let progress = |progress| {
+        let progress = |progress: Progress| {
+            if let Some(open) = open {
+                open.begun(progress.job);
+            }
             if sender.try_send(progress).is_err() {
                 tracing::debug!("a notice of progress was left out: the client is slow");
             }
