@@ -144,6 +144,18 @@ fn accounts_that_contradict_each_other_are_on_the_record() {
 }
 
 #[test]
+fn an_engine_that_missed_a_kill_for_memory_contradicts_nobody() {
+    let mut killed = exit(Ended::Signal(9));
+    killed.cgroup.oom_kills = Some(1);
+    let killed = conversation(Ending::Exit(killed));
+    let evidence = weigh(&killed, &ended(0));
+    assert_eq!(evidence.contradictions, Vec::<String>::new());
+    assert_eq!(evidence.judge().cause, Cause::MemoryLimit);
+    let late = said_late(&Account::of(&killed), &ended(0));
+    assert_eq!(late, Vec::<String>::new());
+}
+
+#[test]
 fn a_kill_for_memory_before_the_job_is_not_the_jobs() {
     let mut counted = exit(Ended::Signal(9));
     counted.oom_kills_before = Some(1);
