@@ -61,12 +61,17 @@ impl Unable {
 
     /// Takes a message, says that nobody will ever read it, and returns which publication it was.
     pub(crate) async fn reject(&mut self) -> u32 {
+        self.refuse().await.publication
+    }
+
+    /// The same, with the message itself.
+    pub(crate) async fn refuse(&mut self) -> Box<DispatchMessage> {
         let (tag, message) = self.delivery().await;
         self.link
             .dead_letter(tag)
             .await
             .expect("the delivery is outstanding");
-        message.publication
+        message
     }
 }
 

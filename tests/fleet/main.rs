@@ -20,5 +20,6 @@ mod kills;
 mod letters;
 mod races;
 mod redaction;
+mod secrets;
 mod support;
 mod whole;

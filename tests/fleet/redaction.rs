@@ -8,7 +8,7 @@ use crate::{
     support::{Api, Fleet, Plan, SOON, Services, python},
 };
 
-const SECRET: &str = "correct-horse/battery+staple";
+pub(crate) const SECRET: &str = "correct-horse/battery+staple";
 
 /// Writes its secret in the forms that programs write, a byte at a time, and something that looks like a token; then many
 /// long lines that end in the secret.
@@ -30,9 +30,9 @@ const PARTS: [&str; 5] = [
     concat!("AKIA", "IOSFODNN7EXAMPLE"),
 ];
 
-const TRACE: (&str, &str) = ("MAYFLY_LOG__FILTER", "trace");
+pub(crate) const TRACE: (&str, &str) = ("MAYFLY_LOG__FILTER", "trace");
 
-fn is_clean(what: &str, text: &str) {
+pub(crate) fn is_clean(what: &str, text: &str) {
     for part in PARTS {
         let at = text
             .find(part)
@@ -68,7 +68,7 @@ async fn submit(api: &Api, lines: usize, changes: Value) -> JobId {
 }
 
 /// Tables with rows in which the secret is, in clear or in bytes, and how many.
-fn rows_with_it(fleet: &Fleet) -> Vec<String> {
+pub(crate) fn rows_with_it(fleet: &Fleet) -> Vec<String> {
     let tables = fleet
         .services
         .ask("SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY tablename");

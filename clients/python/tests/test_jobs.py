@@ -14,7 +14,7 @@ import pytest
 from conftest import Connect, Server
 
 import mayfly
-from mayfly import Archive, File, JobSpec, Limits, Mayfly, Retry, UsageError
+from mayfly import Archive, File, JobSpec, Limits, Mayfly, NamedSecret, Retry, UsageError
 
 
 def test_a_program_runs_and_its_result_has_all_of_it(client: Mayfly) -> None:
@@ -62,6 +62,7 @@ def test_everything_that_a_job_can_ask_for_arrives(client: Mayfly, tmp_path: Pat
         "import os, sys\n"
         "print(sys.argv[1:], sys.stdin.buffer.read(), os.environ['STAGE'], open('a.txt').read(), open('b/c', 'rb').read())\n"
         "print(os.access('tool', os.X_OK), os.access('a.txt', os.X_OK), os.environ['TOKEN'])\n"
+        "print(open('conf/key').read(), oct(os.stat('conf/key').st_mode & 0o777))\n"
     )
     spec = JobSpec(
         image="python",
@@ -72,6 +73,7 @@ def test_everything_that_a_job_can_ask_for_arrives(client: Mayfly, tmp_path: Pat
         files={"a.txt": "text", "b/c": b"\xfe", "tool": File("#!/bin/sh\n", executable=True)},
         env={"STAGE": "test"},
         secrets={"TOKEN": "hunter2-hunter2"},
+        secret_files={"conf/key": "hunter3-hunter3"},
         limits=Limits(
             memory="128MiB",
             cpu=0.5,
@@ -94,16 +96,30 @@ def test_everything_that_a_job_can_ask_for_arrives(client: Mayfly, tmp_path: Pat
         runtime="runc",
     )
     job = client.run(spec, check=True)
-    first, second = job.stdout.text.splitlines()
+    first, second, third = job.stdout.text.splitlines()
     assert first == "['-x', 'ü'] b'\\xff\\x00' test text b'\\xfe'"
     assert second == "True False [redacted:secret]"
-    assert job.stdout.redacted == {"secret": 1}
+    assert third == "[redacted:secret] 0o400"
+    assert job.stdout.redacted == {"secret": 2}
     assert dict(job.labels) == {"suite": "python"}
     in_force = job.raw["limits"]["in_force"]
     assert (in_force["memory"], in_force["cpu"], in_force["pids"], in_force["wall"]) == ("128MiB", "0.5", 20, "10s")
     assert (in_force["stdout"], in_force["stderr"], in_force["open_files"]) == ("64KiB", "32KiB", 64)
     assert job.raw["source_erased"]
-    assert "hunter2" not in repr(spec)
+    assert "hunter" not in repr(spec)
+
+
+def test_a_secret_that_the_server_keeps_is_named_and_one_that_it_does_not_keep_is_a_fault(client: Mayfly) -> None:
+    spec = JobSpec(
+        source="pass",
+        secrets={"TOKEN": NamedSecret("nobody-has-set-it")},
+        secret_files={"key": NamedSecret("nor-this")},
+    )
+    assert spec.to_wire()["secrets"] == {"TOKEN": {"named": "nobody-has-set-it"}}
+    with pytest.raises(mayfly.Invalid) as refused:
+        client.submit(spec)
+    found = [(fault.path, fault.code) for fault in refused.value.faults]
+    assert found == [('secrets["TOKEN"]', "no_such_secret"), ('secret_files["key"]', "no_such_secret")]
 
 
 LEAVES = """

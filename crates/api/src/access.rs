@@ -41,6 +41,8 @@ pub enum Action {
     ManageTenants,
     /// Makes, lists and revokes keys.
     ManageKeys,
+    /// Sets, lists and removes the named secrets of a tenant. Nothing reads one.
+    ManageSecrets,
 }
 
 /// Whose things an action is about.
@@ -101,6 +103,7 @@ pub const RULES: &[Rule] = &[
     rule(Action::HandleDeadLetters, "handle_dead_letters", Scope::Fleet, &[Admin, Operator], "list, replay and discard dead letters"),
     rule(Action::ManageTenants, "manage_tenants", Scope::Fleet, &[Admin], "make and list tenants"),
     rule(Action::ManageKeys, "manage_keys", Scope::Fleet, &[Admin], "make, list and revoke keys"),
+    rule(Action::ManageSecrets, "manage_secrets", Scope::Tenant, &[Admin], "set, list and remove named secrets"),
 ];
 
 impl Action {

@@ -48,6 +48,7 @@ use mayfly_store::{
     accounts::{KeyRecord, Standing},
     seam::Store,
 };
+use mayfly_vault::Vault;
 use tokio::net::TcpListener;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_util::sync::CancellationToken;
@@ -67,6 +68,8 @@ pub struct ApiParts {
     pub policy: Policy,
     /// Whether executors have a way to leave files that jobs ask to keep.
     pub keeps_artifacts: bool,
+    /// What named secrets are sealed with; where there is none, none are kept.
+    pub vault: Option<Arc<Vault>>,
     /// Digest of what the sandbox enforces beside them: a part of the policy's version.
     pub baseline: Digest,
     /// Which pool's executors a job is for.

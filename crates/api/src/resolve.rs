@@ -7,7 +7,7 @@ use mayfly_core::{
     digest::Salt,
     id::{JobId, TenantId},
     image::{ImageName, ImagePin},
-    job::JobSpec,
+    job::{JobSpec, SecretName, SecretValue},
 };
 use mayfly_store::records::{BatchPlace, Idempotency, NewJob};
 use mayfly_wire::problem::{Code, FaultShown};
@@ -49,6 +49,7 @@ pub(crate) async fn resolve(
     };
     let (labels, priority, retain_source) = (spec.labels.clone(), spec.priority, spec.retain_source);
     let image = spec.image.clone();
+    let named = named_in(&spec);
     let is_pinned = pin.is_some();
     let has_no_place = !spec.artifacts.is_empty() && !parts.keeps_artifacts;
     let (resolved, mut all) = match expansion.apply(app, spec, pin).await? {
@@ -66,6 +67,7 @@ pub(crate) async fn resolve(
                 .to_owned(),
         });
     }
+    all.extend(wrong_names(app, submission.tenant, &named).await?);
     if !is_pinned {
         all.push(FaultShown {
             path: "image".to_owned(),
@@ -91,6 +93,56 @@ pub(crate) async fn resolve(
         batch: submission.batch,
         idempotency: submission.idempotency,
     }))
+}
+
+/// The places of a spec's named secrets, as paths of its fields, and their names.
+fn named_in(spec: &JobSpec) -> Vec<(String, SecretName)> {
+    let fields = [("secrets", &spec.secrets), ("secret_files", &spec.secret_files)];
+    let mut found = Vec::new();
+    for (field, places) in fields {
+        for (place, value) in places {
+            if let SecretValue::Named(secret) = value {
+                found.push((format!("{field}[{place:?}]"), secret.named.clone()));
+            }
+        }
+    }
+    found
+}
+
+/// What is wrong with the secrets that a spec names.
+async fn wrong_names(
+    app: &App,
+    tenant: TenantId,
+    named: &[(String, SecretName)],
+) -> ApiResult<Vec<FaultShown>> {
+    let Some((first, _)) = named.first() else {
+        return Ok(Vec::new());
+    };
+    let not_supported = |setting: &str| {
+        vec![FaultShown {
+            path: first.clone(),
+            code: "not_supported".to_owned(),
+            message: format!("this server gives no job a named secret: whoever runs it sets `{setting}`"),
+        }]
+    };
+    if app.parts.vault.is_none() {
+        return Ok(not_supported("server.secrets_key"));
+    }
+    if !app.parts.keeps_artifacts {
+        return Ok(not_supported("server.public_url"));
+    }
+    let there = app.parts.store.list_secrets(tenant).await?;
+    let is_there = |name: &SecretName| there.iter().any(|secret| secret.name == *name);
+    let missing = named.iter().filter(|(_, name)| !is_there(name));
+    Ok(missing
+        .map(|(path, name)| FaultShown {
+            path: path.clone(),
+            code: "no_such_secret".to_owned(),
+            message: format!(
+                "no secret `{name}` is kept for this tenant: an admin sets it with `PUT /v1/secrets/{name}`"
+            ),
+        })
+        .collect())
 }
 
 fn too_many_archives(app: &App) -> FaultShown {

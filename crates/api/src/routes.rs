@@ -14,6 +14,7 @@ mod fleet;
 mod health;
 mod jobs;
 mod output;
+mod secrets;
 mod stream;
 mod submit;
 
@@ -73,8 +74,9 @@ struct Document;
 /// All routes, and what the document says of them.
 fn documented(app: &Shared) -> OpenApiRouter<Shared> {
     use Action::{
-        CancelJobs, ControlExecutors, HandleDeadLetters, ManageKeys, ManageTenants, PinImages, ReadAuditLog,
-        ReadExecutors, ReadFleetAudit, ReadImages, ReadJobAudit, ReadJobs, ReadOutput, ReadSelf, SubmitJobs,
+        CancelJobs, ControlExecutors, HandleDeadLetters, ManageKeys, ManageSecrets, ManageTenants, PinImages,
+        ReadAuditLog, ReadExecutors, ReadFleetAudit, ReadImages, ReadJobAudit, ReadJobs, ReadOutput,
+        ReadSelf, SubmitJobs,
     };
     let may = |action, methods| guarded(app, action, methods);
     OpenApiRouter::with_openapi(Document::openapi())
@@ -113,6 +115,9 @@ fn documented(app: &Shared) -> OpenApiRouter<Shared> {
         .routes(may(ManageKeys, routes!(accounts::create_key)))
         .routes(may(ManageKeys, routes!(accounts::list_keys)))
         .routes(may(ManageKeys, routes!(accounts::revoke_key)))
+        .routes(may(ManageSecrets, routes!(secrets::list_secrets)))
+        .routes(may(ManageSecrets, routes!(secrets::set_secret)))
+        .routes(may(ManageSecrets, routes!(secrets::remove_secret)))
         .routes(may(ReadSelf, routes!(health::whoami)))
         .routes(open(routes!(health::live)))
         .routes(open(routes!(health::ready)))

@@ -106,6 +106,10 @@ pub(crate) enum Command {
     #[cfg(feature = "fleet")]
     #[command(subcommand)]
     Key(remote::KeyCommand),
+    /// Set, list and remove the named secrets of a tenant.
+    #[cfg(feature = "fleet")]
+    #[command(subcommand)]
+    Secret(remote::SecretCommand),
     /// Watch a server's executors and jobs.
     #[cfg(feature = "fleet")]
     Top(remote::TopArgs),

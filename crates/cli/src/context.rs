@@ -146,6 +146,8 @@ impl Session {
             store: Arc::clone(&self.store),
             sandbox: source,
             clock: Arc::clone(&self.clock),
+            #[cfg(feature = "fleet")]
+            vault: crate::fleet::vault::of(&self.settings)?,
             listeners,
             facts,
             slots,

@@ -81,6 +81,8 @@ pub struct Embedded {
     lock: Arc<ProcessLock>,
     /// Looked at only: the pool ends with the executor.
     warm: Option<Weak<WarmPool>>,
+    #[cfg(feature = "fleet")]
+    vault: Option<Arc<mayfly_vault::Vault>>,
 }
 
 /// Ends the executor's work.
@@ -131,6 +133,9 @@ pub struct EmbeddedParts {
     pub sandbox: Arc<dyn Sandbox>,
     /// Where the time comes from.
     pub clock: Arc<dyn Clock>,
+    /// What named secrets are sealed with, where any may be kept.
+    #[cfg(feature = "fleet")]
+    pub vault: Option<Arc<mayfly_vault::Vault>>,
     /// Who hears the jobs' output.
     pub listeners: Arc<dyn Listeners>,
     /// The host, for the record.
@@ -217,7 +222,12 @@ impl Embedded {
             sandbox: Arc::clone(&parts.sandbox),
             clock: Arc::clone(&parts.clock),
             listeners: parts.listeners,
-            blobs: Arc::new(StoreBlobs(Arc::clone(&parts.store))),
+            blobs: Arc::new(StoreBlobs {
+                store: Arc::clone(&parts.store),
+                clock: Arc::clone(&parts.clock),
+                #[cfg(feature = "fleet")]
+                vault: parts.vault.clone(),
+            }),
             self_tests: None,
         });
         let (drain, abort, stop_server) = (
@@ -253,6 +263,8 @@ impl Embedded {
         let stop_reconcile = CancellationToken::new();
         tasks.spawn(reconcile.run(stop_reconcile.clone()));
         Ok(Self {
+            #[cfg(feature = "fleet")]
+            vault: parts.vault,
             store: parts.store,
             clock: parts.clock,
             pool,
@@ -279,6 +291,12 @@ impl Embedded {
     #[cfg(feature = "fleet")]
     pub(crate) fn pool(&self) -> &str {
         &self.pool
+    }
+
+    /// What named secrets are sealed with.
+    #[cfg(feature = "fleet")]
+    pub(crate) fn vault(&self) -> Option<Arc<mayfly_vault::Vault>> {
+        self.vault.clone()
     }
 
     /// Scheduler, recorder and reconciler.

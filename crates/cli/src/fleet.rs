@@ -10,6 +10,7 @@ pub(crate) mod dev;
 pub(crate) mod enroll;
 pub(crate) mod executor;
 pub(crate) mod server;
+pub(crate) mod vault;
 
 pub(crate) mod api;
 mod fitness;

@@ -128,6 +128,8 @@ async fn command(cli: Cli) -> Result<ExitCode, Failure> {
             Place::Here(settings) => fleet::accounts::key(&settings, command).await,
         },
         #[cfg(feature = "fleet")]
+        Command::Secret(command) => remote::secret(&Place::server(&cli.common)?, command).await,
+        #[cfg(feature = "fleet")]
         Command::Top(args) => remote::top(&Place::server(&cli.common)?, args).await,
         #[cfg(feature = "fleet")]
         Command::Mcp(args) => mcp::mcp(&cli.common, args).await,

@@ -120,6 +120,7 @@ fn usual_job(image: ImageName) -> JobSpec {
         stdin: None,
         env: BTreeMap::new(),
         secrets: BTreeMap::new(),
+        secret_files: BTreeMap::new(),
         limits: LimitsAsked::default(),
         network: None,
         runtime: None,

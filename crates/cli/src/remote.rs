@@ -11,6 +11,7 @@ mod follow;
 mod jobs;
 mod lists;
 mod run;
+mod secrets;
 mod show;
 mod top;
 
@@ -23,6 +24,7 @@ pub(crate) use self::{
     jobs::{cancel, job, logs},
     lists::audit,
     run::{run, submit},
+    secrets::secret,
     top::top,
 };
 use crate::{exit, failure::Failure};

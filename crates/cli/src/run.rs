@@ -12,7 +12,10 @@ use std::{
 use mayfly_core::{
     artifact::KeepAfter,
     image::ImageName,
-    job::{Blob, InputArchive, InputFile, JobSpec, Language, RetryPolicy, SecretText, Source},
+    job::{
+        Blob, InputArchive, InputFile, JobSpec, Language, RetryPolicy, SecretName, SecretText, SecretValue,
+        Source,
+    },
     outcome::Outcome,
 };
 
@@ -39,6 +42,7 @@ pub(crate) async fn run(session: &Session, args: RunArgs) -> Result<ExitCode, Fa
     let (json, quiet) = (args.json, args.quiet);
     // The inputs first: what is wrong with them is said before an engine is asked for anything.
     let spec = spec(args.program, &session.settings.image.default)?;
+    without_named_secrets(&spec).map_err(Failure::usage)?;
     let engine = session.engine().await?;
     let pin = session.catalog(&engine).resolve(&spec.image).await?;
     let labels = spec.labels.clone();
@@ -166,6 +170,7 @@ pub(crate) fn asked(flags: &JobFlags, default_image: &str) -> Result<JobSpec, Fa
         max_attempts: flags.max_attempts.unwrap_or(RetryPolicy::default().max_attempts),
         ..RetryPolicy::default()
     };
+    let given = Given::by(flags)?;
     Ok(JobSpec {
         image,
         source: None,
@@ -183,7 +188,8 @@ pub(crate) fn asked(flags: &JobFlags, default_image: &str) -> Result<JobSpec, Fa
         args: Vec::new(),
         stdin: None,
         env: pairs("--env", &flags.env)?,
-        secrets: secrets(&flags.secret)?,
+        secrets: given.secrets,
+        secret_files: given.files,
         limits: flags.limits(),
         network: None,
         runtime: flags.runtime.clone(),
@@ -293,23 +299,81 @@ fn pairs(flag: &str, list: &[String]) -> Result<BTreeMap<String, String>, Failur
     Ok(pairs)
 }
 
-/// Secrets by the names of their variables. No value is on our own command line, which every user of the host can read.
-fn secrets(list: &[String]) -> Result<BTreeMap<String, SecretText>, Failure> {
-    let mut secrets = BTreeMap::new();
-    for item in list {
-        let (name, value) = match item.split_once('=') {
-            Some((name, file)) => (name, text_of(Path::new(file))?),
-            None => (item.as_str(), own_variable(item)?),
-        };
-        if secrets.insert(name.to_owned(), value).is_some() {
-            return Err(Failure::usage(format!("--secret {name}: given twice")));
-        }
-    }
-    Ok(secrets)
+/// Secrets by their places. No value is on our own command line, which every user of the host can read.
+struct Given {
+    /// By variable.
+    secrets: BTreeMap<String, SecretValue>,
+    /// By path.
+    files: BTreeMap<String, SecretValue>,
 }
 
-/// A file's text, without the end of a line after it.
-fn text_of(file: &Path) -> Result<SecretText, Failure> {
+impl Given {
+    fn by(flags: &JobFlags) -> Result<Self, Failure> {
+        let mut given = Self {
+            secrets: BTreeMap::new(),
+            files: BTreeMap::new(),
+        };
+        for item in &flags.secret {
+            let (name, value) = match item.split_once('=') {
+                Some((name, file)) => (name, text_of(Path::new(file))?),
+                None => (item.as_str(), own_variable(item)?),
+            };
+            place(&mut given.secrets, "--secret", name, value.into())?;
+        }
+        for item in &flags.named_secret {
+            let (variable, name) = secret_name("--named-secret", "VARIABLE=NAME", item)?;
+            place(&mut given.secrets, "--named-secret", variable, name.into())?;
+        }
+        for item in &flags.secret_file {
+            let wrong = || Failure::usage(format!("--secret-file {item:?}: expected PATH=FILE"));
+            let (path, file) = item.split_once('=').ok_or_else(wrong)?;
+            let value = text_of(Path::new(file))?;
+            place(&mut given.files, "--secret-file", path, value.into())?;
+        }
+        for item in &flags.named_secret_file {
+            let (path, name) = secret_name("--named-secret-file", "PATH=NAME", item)?;
+            place(&mut given.files, "--named-secret-file", path, name.into())?;
+        }
+        Ok(given)
+    }
+}
+
+fn place(
+    places: &mut BTreeMap<String, SecretValue>,
+    flag: &str,
+    at: &str,
+    value: SecretValue,
+) -> Result<(), Failure> {
+    match places.insert(at.to_owned(), value) {
+        None => Ok(()),
+        Some(_) => Err(Failure::usage(format!("{flag} {at}: given twice"))),
+    }
+}
+
+fn secret_name<'a>(flag: &str, form: &str, item: &'a str) -> Result<(&'a str, SecretName), Failure> {
+    let (at, name) = item
+        .split_once('=')
+        .ok_or_else(|| Failure::usage(format!("{flag} {item:?}: expected {form}")))?;
+    let name = name
+        .parse()
+        .map_err(|error| Failure::usage(format!("{flag} {at}: {error}")))?;
+    Ok((at, name))
+}
+
+/// What roles in this process can't do: nobody keeps secrets for them.
+pub(crate) fn without_named_secrets(spec: &JobSpec) -> Result<(), &'static str> {
+    let mut all = spec.secrets.values().chain(spec.secret_files.values());
+    if all.any(|value| matches!(value, SecretValue::Named(_))) {
+        return Err(
+            "named secrets are kept by a server, and none is configured (`client.server`): give the value itself, by --secret or \
+             --secret-file",
+        );
+    }
+    Ok(())
+}
+
+/// A file's text, or that of our standard input for `-`, without the end of a line after it.
+pub(crate) fn text_of(file: &Path) -> Result<SecretText, Failure> {
     let text = String::from_utf8(read(file)?)
         .map_err(|_| Failure::usage(format!("--secret: {} has no text (UTF-8)", file.display())))?;
     let value = text.strip_suffix('\n').unwrap_or(&text);

@@ -7,6 +7,7 @@ mod fleet;
 mod health;
 mod jobs;
 mod output;
+mod secrets;
 
 pub use self::artifacts::Download;
 pub use self::jobs::{JobFilter, SubmitAnswer};

@@ -73,6 +73,7 @@ fn parts(store: &Arc<dyn Store>) -> ApiParts {
         clock: Arc::new(SystemClock),
         policy: Policy::default(),
         keeps_artifacts: true,
+        vault: None,
         baseline: Digest::of(b"baseline"),
         pool: Arc::new(|_| "default".to_owned()),
         context: Arc::new(|| {

@@ -1,6 +1,8 @@
 //! The facts that are kept for good. An event is written once, in the transaction that makes it true, as its
 //! canonical bytes (RFC 8785); nothing that a job chose stands in it in clear, only commitments under the run's salt.
 
+use std::collections::BTreeMap;
+
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -8,7 +10,8 @@ use crate::{
     account::Role,
     artifact::{Artifact, Artifacts},
     digest::{Digest, Salt, canonical_json},
-    id::{AttemptId, AuditEventId, BatchId, ExecutorId, JobId, KeyId, SessionId, TenantId},
+    id::{AttemptId, AuditEventId, BatchId, ExecutorId, JobId, KeyId, SecretId, SessionId, TenantId},
+    job::SecretName,
     limits::{Limits, LimitsAsked},
     outcome::{Cause, EndState, Evidence, Outcome, Redacted, StreamCount, Usage},
     run::{RunReport, SandboxFacts},
@@ -240,6 +243,31 @@ pub enum Fact {
         #[serde(skip_serializing_if = "Option::is_none")]
         by: Option<KeyId>,
     },
+    /// A tenant's secret has this value from here on. Neither it nor a digest of it is anywhere in the log.
+    SecretSet {
+        /// What it is called.
+        name: SecretName,
+        /// The value's id.
+        value: SecretId,
+        /// The key by which it was set; none where that was done at the server.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        by: Option<KeyId>,
+    },
+    /// A tenant's secret is kept no more.
+    SecretRemoved {
+        /// What it was called.
+        name: SecretName,
+        /// The id of its last value.
+        value: SecretId,
+        /// The key by which that was asked for; none where it was done at the server.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        by: Option<KeyId>,
+    },
+    /// An attempt's executor was given secrets that the job names.
+    SecretsGiven {
+        /// Which value of each.
+        secrets: BTreeMap<SecretName, SecretId>,
+    },
 }
 
 /// What was accepted.
@@ -469,6 +497,9 @@ impl Fact {
             Self::TenantChanged { .. } => FactKind::TenantChanged,
             Self::KeyCreated { .. } => FactKind::KeyCreated,
             Self::KeyRevoked { .. } => FactKind::KeyRevoked,
+            Self::SecretSet { .. } => FactKind::SecretSet,
+            Self::SecretRemoved { .. } => FactKind::SecretRemoved,
+            Self::SecretsGiven { .. } => FactKind::SecretsGiven,
         }
     }
 }
@@ -501,6 +532,9 @@ pub enum FactKind {
     TenantChanged,
     KeyCreated,
     KeyRevoked,
+    SecretSet,
+    SecretRemoved,
+    SecretsGiven,
 }
 
 impl FactKind {
@@ -531,6 +565,9 @@ impl FactKind {
             Self::TenantChanged => "tenant_changed",
             Self::KeyCreated => "key_created",
             Self::KeyRevoked => "key_revoked",
+            Self::SecretSet => "secret_set",
+            Self::SecretRemoved => "secret_removed",
+            Self::SecretsGiven => "secrets_given",
         }
     }
 }

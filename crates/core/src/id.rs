@@ -80,6 +80,8 @@ ids! {
     AuditEventId, "audit event";
     /// What a client of the API shows who it is by.
     KeyId, "key";
+    /// One value that was set under the name of a secret.
+    SecretId, "secret";
 }
 
 impl TenantId {

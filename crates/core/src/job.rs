@@ -24,7 +24,10 @@ mod validate;
 
 pub use archive::{ArchiveFormat, InputArchive, MAX_ARCHIVES};
 pub use mode::{BadMode, FileMode};
-pub use secret::SecretText;
+pub use secret::{
+    MAX_SECRET_NAME_BYTES, NamedSecret, NamedSecrets, SecretName, SecretNameError, SecretText, SecretValue,
+    SecretValues, SecretValuesError,
+};
 pub use text::Blob;
 pub use times::Times;
 
@@ -63,7 +66,15 @@ pub struct JobSpec {
         deserialize_with = "secret::map",
         skip_serializing_if = "BTreeMap::is_empty"
     )]
-    pub secrets: BTreeMap<String, SecretText>,
+    pub secrets: BTreeMap<String, SecretValue>,
+    /// Secrets as files below `/work` that the job's user alone can read, by their paths. As `secrets` in all else; no path
+    /// is one of another file.
+    #[serde(
+        default,
+        deserialize_with = "secret::map",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
+    pub secret_files: BTreeMap<String, SecretValue>,
     /// Limits asked for.
     #[serde(default)]
     pub limits: LimitsAsked,
@@ -214,6 +225,12 @@ pub struct ResolvedJob {
     /// Environment variables whose values are secret.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub secrets: BTreeMap<String, SecretText>,
+    /// Files whose contents are secret, by their paths below `/work`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub secret_files: BTreeMap<String, SecretText>,
+    /// Which secrets that the server keeps it has beside them. For its executor the values of all are put in their places.
+    #[serde(default, skip_serializing_if = "NamedSecrets::is_empty")]
+    pub named_secrets: NamedSecrets,
     /// What is looked for in output beside them.
     #[serde(default, skip_serializing_if = "RedactionRules::are_usual")]
     pub redaction: RedactionRules,
@@ -262,6 +279,27 @@ impl ResolvedJob {
             .map(|(name, value)| (name.as_str(), value.as_str()));
         let secret = self.secrets.iter();
         usual.chain(secret.map(|(name, value)| (name.as_str(), value.reveal())))
+    }
+
+    /// Whether it has a secret, wherever its value is.
+    #[must_use]
+    pub fn has_secrets(&self) -> bool {
+        !self.secrets.is_empty() || !self.secret_files.is_empty() || !self.named_secrets.is_empty()
+    }
+
+    /// The values of its secrets, of variables and of files.
+    pub fn secret_values(&self) -> impl Iterator<Item = &str> {
+        let all = self.secrets.values().chain(self.secret_files.values());
+        all.map(SecretText::reveal)
+    }
+
+    /// Takes the values of its secrets out of it.
+    #[must_use]
+    pub fn take_secrets(&mut self) -> SecretValues {
+        SecretValues {
+            env: std::mem::take(&mut self.secrets),
+            files: std::mem::take(&mut self.secret_files),
+        }
     }
 
     /// Bytes of files and stdin together.

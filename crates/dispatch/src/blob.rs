@@ -28,6 +28,8 @@ pub enum BlobKind {
     Output,
     /// Files that its run has made: left there, piece by piece.
     Artifact,
+    /// The values of its secrets: fetched.
+    Secrets,
 }
 
 impl BlobKind {
@@ -38,6 +40,7 @@ impl BlobKind {
             Self::Input => "input",
             Self::Output => "output",
             Self::Artifact => "artifact",
+            Self::Secrets => "secrets",
         }
     }
 
@@ -45,7 +48,7 @@ impl BlobKind {
     #[must_use]
     pub const fn method(self) -> &'static str {
         match self {
-            Self::Input => "GET",
+            Self::Input | Self::Secrets => "GET",
             Self::Output | Self::Artifact => "PUT",
         }
     }
@@ -62,8 +65,8 @@ pub struct BlobClaim {
     pub attempt: AttemptId,
     /// What is there.
     pub kind: BlobKind,
-    /// Of an input its length, of an output the most that is taken, of files the most that is taken of all together; in
-    /// bytes.
+    /// Of an input its length, of an output the most that is taken, of files the most that is taken of all together, of
+    /// secrets the most that there may be; in bytes.
     pub bytes: u64,
     /// Until when, in seconds since 1970.
     pub expires: i64,

@@ -97,6 +97,8 @@ pub(crate) fn dispatch_message(attempt: AttemptId, publication: u32) -> Dispatch
             stdin: None,
             env: BTreeMap::new(),
             secrets: Default::default(),
+            secret_files: Default::default(),
+            named_secrets: Default::default(),
             redaction: Default::default(),
             asked: LimitsAsked::default(),
             limits: LimitRules::default().defaults,
@@ -112,5 +114,6 @@ pub(crate) fn dispatch_message(attempt: AttemptId, publication: u32) -> Dispatch
         input: None,
         output: None,
         artifacts: None,
+        secrets: None,
     }
 }

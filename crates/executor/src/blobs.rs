@@ -37,6 +37,12 @@ pub trait Blobs: Send + Sync {
     /// [`BlobError`]. It may have been left all the same.
     async fn leave(&self, url: &BlobUrl, content: Bytes, digest: Digest) -> Result<(), BlobError>;
 
+    /// Fetches the secrets of an order's job, as [`SecretValues`](mayfly_core::job::SecretValues) in JSON.
+    ///
+    /// # Errors
+    /// [`BlobError`]. No more than [`MAX_SECRETS_BYTES`](mayfly_dispatch::message::MAX_SECRETS_BYTES) are ever in memory.
+    async fn fetch_secrets(&self, order: &DispatchMessage) -> Result<Vec<u8>, BlobError>;
+
     /// Leaves a piece of a file where its order says. Once it has worked, the same again works too.
     ///
     /// # Errors
@@ -70,6 +76,9 @@ pub enum BlobError {
     /// The server has nothing there for whoever asks.
     #[error("the server refuses it (status {0})")]
     Refused(u16),
+    /// It was there, and is not any more.
+    #[error("the server has it no more: it was removed")]
+    Gone,
     /// The server has no time for it, or is in trouble.
     #[error("the server can't serve it for the moment (status {0})")]
     Busy(u16),
@@ -82,6 +91,9 @@ pub enum BlobError {
     /// What came has another length.
     #[error("it has not the {0} bytes that its order names")]
     Length(u64),
+    /// What came is longer than it may be.
+    #[error("it has more than the {0} bytes that it may have")]
+    TooLong(u64),
     /// What came is something else.
     #[error("it has not the digest that its order names")]
     Digest,
@@ -92,7 +104,7 @@ impl BlobError {
     const fn may_pass(&self) -> bool {
         match self {
             Self::Busy(_) | Self::Trouble(_) | Self::TooSlow(_) | Self::Length(_) | Self::Digest => true,
-            Self::NoWay | Self::Refused(_) => false,
+            Self::NoWay | Self::Refused(_) | Self::Gone | Self::TooLong(_) => false,
         }
     }
 }
@@ -104,6 +116,10 @@ pub struct NoBlobs;
 #[async_trait]
 impl Blobs for NoBlobs {
     async fn fetch(&self, _: &BlobUrl, _: u64) -> Result<Vec<u8>, BlobError> {
+        Err(BlobError::NoWay)
+    }
+
+    async fn fetch_secrets(&self, _: &DispatchMessage) -> Result<Vec<u8>, BlobError> {
         Err(BlobError::NoWay)
     }
 

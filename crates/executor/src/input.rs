@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use mayfly_core::{
     digest::Digest,
-    job::ResolvedJob,
+    job::{Blob, FileMode, InputFile, ResolvedJob, SecretValues},
     outcome::{Evidence, Trouble, TroubleKind},
 };
 use mayfly_dispatch::{
@@ -28,6 +28,15 @@ pub(crate) enum InputError {
     /// It is what the order names, and no content.
     #[error("what the job brings is of no use")]
     Content(#[source] ContentError),
+    /// Its secrets could not be had.
+    #[error("could not fetch the job's secrets")]
+    FetchSecrets(#[source] BlobError),
+    /// A secret that the job names has been removed since.
+    #[error("a secret that the job names is kept no more; set it again and submit the job again")]
+    NoSecret,
+    /// What came for its secrets are none. It is not said what it was.
+    #[error("what the server gave for the job's secrets is of no use")]
+    Secrets,
     /// Nobody wants it any more.
     #[error("what the job brings is not wanted any more")]
     GivenUp,
@@ -46,7 +55,7 @@ impl InputError {
     }
 }
 
-/// The whole job of an order.
+/// The whole job of an order, its secrets in their places.
 ///
 /// # Cancel safety
 /// Nothing is begun that outlives it.
@@ -55,18 +64,67 @@ pub(crate) async fn complete(
     order: &DispatchMessage,
     unwanted: &CancellationToken,
 ) -> Result<ResolvedJob, InputError> {
+    tokio::select! {
+        job = whole(blobs, order) => job,
+        () = unwanted.cancelled() => Err(InputError::GivenUp),
+    }
+}
+
+async fn whole(blobs: &dyn Blobs, order: &DispatchMessage) -> Result<ResolvedJob, InputError> {
     let mut job = order.resolved.clone();
-    let Some(input) = &order.input else {
-        return Ok(job);
-    };
-    let bytes = tokio::select! {
-        bytes = fetch(blobs, input) => bytes.map_err(InputError::Fetch)?,
-        () = unwanted.cancelled() => return Err(InputError::GivenUp),
-    };
-    JobContent::decode(&bytes)
-        .and_then(|content| content.give_back(&mut job))
-        .map_err(InputError::Content)?;
+    if let Some(input) = &order.input {
+        let bytes = fetch(blobs, input).await.map_err(InputError::Fetch)?;
+        JobContent::decode(&bytes)
+            .and_then(|content| content.give_back(&mut job))
+            .map_err(InputError::Content)?;
+    }
+    if order.secrets.is_some() || !job.named_secrets.is_empty() {
+        let fetched = fetch_secrets(blobs, order).await?;
+        give_secrets(&mut job, &fetched)?;
+    }
+    job.files
+        .extend(job.secret_files.iter().map(|(path, value)| InputFile {
+            path: path.clone(),
+            content: Blob::from(value.reveal()),
+            executable: false,
+            mode: Some(FileMode::PRIVATE),
+        }));
     Ok(job)
+}
+
+/// Puts what was fetched into its places.
+fn give_secrets(job: &mut ResolvedJob, fetched: &[u8]) -> Result<(), InputError> {
+    let values = SecretValues::decode(fetched).map_err(|_| InputError::Secrets)?;
+    // An order that never left its process has those that the job brings, too; the answer has all of them.
+    let (own, named) = (job.take_secrets(), std::mem::take(&mut job.named_secrets));
+    let mut variables = own.env.keys().chain(named.env.keys());
+    let mut paths = own.files.keys().chain(named.files.keys());
+    if !variables.all(|name| values.env.contains_key(name))
+        || !paths.all(|path| values.files.contains_key(path))
+    {
+        return Err(InputError::Secrets);
+    }
+    (job.secrets, job.secret_files) = (values.env, values.files);
+    Ok(())
+}
+
+async fn fetch_secrets(blobs: &dyn Blobs, order: &DispatchMessage) -> Result<Vec<u8>, InputError> {
+    let place: &(dyn std::fmt::Display + Sync) = match &order.secrets {
+        Some(url) => url,
+        None => &"this process",
+    };
+    let mut patience = Patience::of(LIMIT);
+    loop {
+        let error = match blobs.fetch_secrets(order).await {
+            Ok(bytes) => return Ok(bytes),
+            Err(BlobError::Gone) => return Err(InputError::NoSecret),
+            Err(error) => error,
+        };
+        patience
+            .after(error, "fetch the secrets of a job", place)
+            .await
+            .map_err(InputError::FetchSecrets)?;
+    }
 }
 
 async fn fetch(blobs: &dyn Blobs, input: &InputBlob) -> Result<Vec<u8>, BlobError> {

@@ -166,7 +166,9 @@ fn contradictions(account: &Account, engine: &EngineWord) -> Vec<String> {
     // The other way round it says nothing: the engine hears of such a kill by a notice of the control group, which is
     // gone with the group where the container ends at once.
     if (account.oom_killed(end), account.oom_kills) == (Some(true), Some(0)) {
-        found.push("the kernel counted no kills for memory, and the engine says that there were some".to_owned());
+        found.push(
+            "the kernel counted no kills for memory, and the engine says that there were some".to_owned(),
+        );
     }
     found
 }

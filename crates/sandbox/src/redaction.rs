@@ -2,11 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use mayfly_core::{
-    job::{ResolvedJob, SecretText},
-    outcome::Redacted,
-    policy::RedactionRules,
-};
+use mayfly_core::{job::ResolvedJob, outcome::Redacted, policy::RedactionRules};
 use mayfly_redact::{Counts, Secrets};
 pub use mayfly_redact::{Matcher, SecretsError};
 
@@ -20,8 +16,8 @@ impl Matchers {
     /// # Errors
     /// More secrets than can be looked for; no job that was checked has them.
     pub fn of(&self, job: &ResolvedJob) -> Result<Matcher, SecretsError> {
-        if !job.secrets.is_empty() {
-            let secrets = Secrets::new(job.secrets.values().map(SecretText::reveal))?;
+        if job.has_secrets() {
+            let secrets = Secrets::new(job.secret_values())?;
             return Ok(Matcher::new(&job.redaction.resolve(), &secrets));
         }
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);

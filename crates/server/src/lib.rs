@@ -120,7 +120,7 @@ impl Server {
     /// # Errors
     /// As [`Queue::publish_attempt`], and where an executor of the pool can't read such an order at all.
     pub async fn publish_attempt(&self, pool: &str, message: DispatchMessage) -> Result<(), NotPublished> {
-        let reads = self.reads(pool, message.least_version()).await;
+        let reads = self.reads(pool, self.least_version(&message)).await;
         self.publish_to(pool, message, reads).await
     }
 
@@ -131,7 +131,7 @@ impl Server {
         mut message: DispatchMessage,
         reads: Option<u32>,
     ) -> Result<(), NotPublished> {
-        let needs = message.least_version();
+        let needs = self.least_version(&message);
         // An executor that gets what it can't read hands it back and takes nothing more.
         if let Some(reads) = reads
             && reads < needs
@@ -144,6 +144,13 @@ impl Server {
             None => message,
         };
         Ok(self.queue.publish_attempt(pool, &message).await?)
+    }
+
+    fn least_version(&self, message: &DispatchMessage) -> u32 {
+        match &self.blobs {
+            Some(blobs) => blobs.least_version(message),
+            None => message.least_version(),
+        }
     }
 
     /// The newest version of a message that every executor of a pool reads, where that is of use for an order of version

@@ -155,7 +155,7 @@ async fn publish(server: &Server, confirms: &mut Confirms, messages: Vec<Dispatc
     reach(Point::AttemptsCommitted);
     let needs = messages
         .iter()
-        .map(DispatchMessage::least_version)
+        .map(|message| server.least_version(message))
         .fold(VERSION, u32::max);
     let reads = server.reads(&server.pool, needs).await;
     let published = stream::iter(messages)

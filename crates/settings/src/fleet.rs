@@ -41,6 +41,15 @@ pub struct ServerSettings {
     pub token_key: Secret,
     /// A file that holds it.
     pub token_key_file: PathBuf,
+    /// The key under which tenants' named secrets are sealed in the database: 32 characters or more that nobody can guess,
+    /// the same for all replicas; empty: none are kept. Whoever loses it loses them.
+    pub secrets_key: Secret,
+    /// A file that holds it.
+    pub secrets_key_file: PathBuf,
+    /// The key that was in use before: what was sealed with it is opened still.
+    pub secrets_key_before: Secret,
+    /// A file that holds it.
+    pub secrets_key_before_file: PathBuf,
 }
 
 /// The database of a fleet.
@@ -127,6 +136,10 @@ impl Default for ServerSettings {
             grace: Span::seconds(20),
             token_key: Secret::default(),
             token_key_file: PathBuf::new(),
+            secrets_key: Secret::default(),
+            secrets_key_file: PathBuf::new(),
+            secrets_key_before: Secret::default(),
+            secrets_key_before_file: PathBuf::new(),
         }
     }
 }
@@ -189,6 +202,33 @@ impl ServerSettings {
             );
         }
         Ok(key)
+    }
+
+    /// The key for named secrets and the one before, where there are any.
+    ///
+    /// # Errors
+    /// One that can't be read or is short, and one before where there is none in use.
+    pub fn secrets_keys(&self) -> Result<Option<(Secret, Option<Secret>)>, SettingsError> {
+        let (path, path_before) = ("server.secrets_key", "server.secrets_key_before");
+        let key = self.secrets_key.or_file(path, &self.secrets_key_file)?;
+        let before = self
+            .secrets_key_before
+            .or_file(path_before, &self.secrets_key_before_file)?;
+        for (path, key) in [(path, &key), (path_before, &before)] {
+            if key
+                .as_ref()
+                .is_some_and(|key| key.expose().len() < TOKEN_KEY_BYTES)
+            {
+                return impossible(
+                    path,
+                    &format!("it must have at least {TOKEN_KEY_BYTES} characters"),
+                );
+            }
+        }
+        match (key, before) {
+            (None, Some(_)) => impossible(path_before, "give `server.secrets_key`, too"),
+            (key, before) => Ok(key.map(|key| (key, before))),
+        }
     }
 
     pub(crate) fn check(&self) -> Result<(), SettingsError> {

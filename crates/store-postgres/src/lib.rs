@@ -35,6 +35,7 @@ mod orphans;
 mod quotas;
 mod reasons;
 mod schedule;
+mod secrets;
 mod shares;
 mod submit;
 #[cfg(any(test, feature = "testing"))]

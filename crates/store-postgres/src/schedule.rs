@@ -275,6 +275,7 @@ pub(crate) async fn messages(
                 input: None,
                 output: None,
                 artifacts: None,
+                secrets: None,
             })
         })
         .collect()

@@ -447,6 +447,7 @@ impl Messages {
             input: None,
             output: None,
             artifacts: None,
+            secrets: None,
         });
         Ok(())
     }

@@ -23,6 +23,7 @@ mod letters;
 mod lists;
 mod orphans;
 mod quotas;
+mod secrets;
 mod shares;
 #[cfg(test)]
 mod tests;

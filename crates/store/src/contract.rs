@@ -21,6 +21,7 @@ pub mod lists;
 pub mod model;
 pub mod orphans;
 pub mod scheduling;
+pub mod secrets;
 pub mod shares;
 pub mod submissions;
 
@@ -198,6 +199,11 @@ macro_rules! contract_tests {
                 a_report_that_names_what_is_not_there_is_trouble_of_ours,
                 output_of_an_attempt_that_is_over_is_nobodys_result,
                 of_leaving_output_and_the_end_one_comes_first,
+            ],
+            secrets: [
+                what_is_kept_under_a_name_is_its_tenants_own,
+                a_secret_is_given_to_an_attempt_that_is_not_over_and_that_is_on_record,
+                a_tenant_has_no_more_secrets_than_there_may_be,
             ],
             content: [
                 output_comes_back_byte_for_byte,

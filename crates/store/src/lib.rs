@@ -16,3 +16,4 @@ pub mod executors;
 pub mod letters;
 pub mod records;
 pub mod seam;
+pub mod secrets;

@@ -26,6 +26,7 @@ use crate::{
         AuditFilter, AuditRow, BatchEnds, BatchJob, BatchRecord, CancelAnswer, EndMark, ImageEntry,
         JobDetails, JobFilter, JobPage, JobStanding, NewBatch, NewJob, OpenPool, Pool, Submitted,
     },
+    secrets::SecretStore,
 };
 
 /// Most rows that one call lists, whatever limit it is given.
@@ -363,6 +364,12 @@ pub trait DispatchStore: Send + Sync {
 }
 
 /// All of a store.
-pub trait Store: JobStore + DispatchStore + AccountStore + ExecutorStore + LetterStore + BlobStore {}
+pub trait Store:
+    JobStore + DispatchStore + AccountStore + ExecutorStore + LetterStore + BlobStore + SecretStore
+{
+}
 
-impl<T: JobStore + DispatchStore + AccountStore + ExecutorStore + LetterStore + BlobStore> Store for T {}
+impl<T: JobStore + DispatchStore + AccountStore + ExecutorStore + LetterStore + BlobStore + SecretStore> Store
+    for T
+{
+}

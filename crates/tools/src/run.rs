@@ -101,6 +101,7 @@ impl Program {
             stdin: None,
             env: Default::default(),
             secrets: Default::default(),
+            secret_files: Default::default(),
             limits: LimitsAsked {
                 wall: self.wall,
                 ..LimitsAsked::default()

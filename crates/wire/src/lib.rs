@@ -16,6 +16,7 @@ pub mod health;
 pub mod image;
 pub mod job;
 pub mod problem;
+pub mod secret;
 pub mod stream;
 
 /// Most jobs of one submission, and most entries of one list.

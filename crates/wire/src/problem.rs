@@ -114,6 +114,8 @@ codes! {
     IdempotencyConflict = "idempotency_conflict", 409, "The idempotency key was used with another body";
     /// Something of this name, or in this state, stands in the way.
     Conflict = "conflict", 409, "That is in conflict with what is there";
+    /// It was there, and is not any more.
+    Gone = "gone", 410, "It is not there any more";
     /// The body is larger than bodies may be.
     BodyTooLarge = "body_too_large", 413, "The body is too large";
     /// The body is of another media type than the route takes.

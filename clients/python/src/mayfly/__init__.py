@@ -46,7 +46,7 @@ from .errors import (
 )
 from .events import EndEvent, Event, GapEvent, OutputEvent, StateEvent
 from .job import Artifact, Artifacts, Batch, BatchJob, Job, JobLine, LeftOut, Output, OutputPart, Submitted, Usage
-from .spec import Archive, File, JobSpec, Limits, Retry
+from .spec import Archive, File, JobSpec, Limits, NamedSecret, Retry
 
 __all__ = [
     "VERSION",
@@ -80,6 +80,7 @@ __all__ = [
     "Limits",
     "Mayfly",
     "MayflyError",
+    "NamedSecret",
     "NoAnswer",
     "NoSuchRoute",
     "NotFound",

@@ -205,6 +205,7 @@ CLASSES: Mapping[str, type[ApiError]] = {
     "request_timeout": Unavailable,
     "idempotency_conflict": IdempotencyConflict,
     "conflict": Conflict,
+    "gone": NotFound,
     "body_too_large": TooLarge,
     "invalid_body": Invalid,
     "invalid_job": Invalid,

@@ -81,6 +81,13 @@ class File:
 
 
 @dataclass(frozen=True)
+class NamedSecret:
+    """A secret that the server keeps under a name (docs/secrets.md)."""
+
+    name: str
+
+
+@dataclass(frozen=True)
 class Archive:
     """An archive whose files are put into `/work` (docs/files.md has what is taken)."""
 
@@ -114,7 +121,9 @@ class JobSpec:
     #: Environment variables.
     env: Mapping[str, str] = field(default_factory=dict)
     #: Environment variables whose values are taken out of what the job writes, at least 4 bytes each (docs/redaction.md).
-    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    secrets: Mapping[str, str | NamedSecret] = field(default_factory=dict, repr=False)
+    #: The same as files below `/work` that the job's user alone can read, by their paths.
+    secret_files: Mapping[str, str | NamedSecret] = field(default_factory=dict, repr=False)
     #: Files to keep when it has ended, as globs below `/work`: `["out/*.csv", "**/*.png"]`.
     artifacts: Sequence[str] = ()
     #: After which ends: exit code 0 alone, or any end, also that of its time.
@@ -154,7 +163,8 @@ class JobSpec:
             "files": [_file(path, content) for path, content in self.files.items()],
             "archives": [_archive(position, archive) for position, archive in enumerate(self.archives)],
             "env": dict(self.env),
-            "secrets": dict(self.secrets),
+            "secrets": _secrets(self.secrets),
+            "secret_files": _secrets(self.secret_files),
             "artifacts": list(self.artifacts),
             "artifacts_after": None if self.artifacts_after == "success" else self.artifacts_after,
             "limits": self.limits.to_wire(),
@@ -219,6 +229,13 @@ def _file(path: str, content: Content | File) -> dict[str, Any]:
     file = content if isinstance(content, File) else File(content)
     body = {"path": path, "content": blob(f"files[{path!r}]", file.content), "executable": file.executable}
     return body if file.mode is None else body | {"mode": file.mode}
+
+
+def _secrets(places: Mapping[str, str | NamedSecret]) -> dict[str, Any]:
+    return {
+        place: {"named": value.name} if isinstance(value, NamedSecret) else value
+        for place, value in places.items()
+    }
 
 
 def _archive(position: int, archive: Archive) -> dict[str, Any]:

@@ -9,7 +9,7 @@ use axum::{
     extract::{FromRequestParts, Path, Query, State},
     http::{
         HeaderMap, HeaderValue, StatusCode,
-        header::{CONTENT_LENGTH, CONTENT_TYPE},
+        header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE},
         request::Parts,
     },
     response::Response,
@@ -17,18 +17,19 @@ use axum::{
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use futures_util::stream;
 use http_body_util::{BodyExt as _, Limited};
-use mayfly_core::{artifact::PIECE_BYTES, digest::Digest};
+use mayfly_core::{artifact::PIECE_BYTES, chain::Chain, digest::Digest};
 use mayfly_dispatch::{
     blob::{BlobClaim, BlobKind, BlobSignature},
     content::JobContent,
 };
 use mayfly_store::blobs::{BlobOwner, PieceAt};
+use mayfly_vault::give::{self, GiveError};
 use mayfly_wire::problem::Code;
 use serde::Deserialize;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::{
-    app::Shared,
+    app::{App, Shared},
     error::{ApiError, ApiResult},
     extract::{content_length, room},
 };
@@ -91,6 +92,7 @@ impl FromRequestParts<Shared> for Allowed {
             "input" => BlobKind::Input,
             "output" => BlobKind::Output,
             "artifact" => BlobKind::Artifact,
+            "secrets" => BlobKind::Secrets,
             _ => return Err(refused()),
         };
         let (Ok(tenant), Ok(job), Ok(attempt)) = (tenant.parse(), job.parse(), attempt.parse()) else {
@@ -111,17 +113,50 @@ impl FromRequestParts<Shared> for Allowed {
         }
         let at = match (kind, asked.file, asked.piece) {
             (BlobKind::Artifact, Some(file), Some(piece)) => Some(PieceAt { file, piece }),
-            (BlobKind::Input | BlobKind::Output, None, None) => None,
+            (BlobKind::Input | BlobKind::Output | BlobKind::Secrets, None, None) => None,
             _ => return Err(refused()),
         };
         Ok(Self { claim, at })
     }
 }
 
-/// What the job of an attempt brings, as its order names it.
+/// What the job of an attempt brings, as its order names it, or the values of its secrets.
 pub(super) async fn fetch(State(app): State<Shared>, allowed: Allowed) -> ApiResult<Response> {
+    match allowed.claim.kind {
+        BlobKind::Secrets => secrets(&app, allowed).await,
+        BlobKind::Input | BlobKind::Output | BlobKind::Artifact => input(&app, allowed).await,
+    }
+}
+
+async fn secrets(app: &App, allowed: Allowed) -> ApiResult<Response> {
+    let parts = &app.parts;
+    let values = give::values_for(&*parts.store, parts.vault.as_deref(), allowed.owner(), app.now());
+    let values = values.await.map_err(|error| match error {
+        GiveError::NoSuchAttempt => refused(),
+        GiveError::NoSecret => {
+            ApiError::new(Code::Gone).detail("a secret that the job names is kept no more")
+        }
+        GiveError::Store(error) => error.into(),
+        GiveError::NoKey | GiveError::Open(_) => {
+            ApiError::new(Code::Internal).because(Chain(&error).to_string())
+        }
+    })?;
+    let bytes = values.encode();
+    if bytes.len() as u64 > allowed.claim.bytes {
+        return Err(
+            ApiError::new(Code::Internal).because("a job's secrets are longer than an executor takes")
+        );
+    }
+    let mut response = Response::new(Body::from(bytes));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(response)
+}
+
+async fn input(app: &App, allowed: Allowed) -> ApiResult<Response> {
     let length = usize::try_from(allowed.claim.bytes).map_err(|_| refused())?;
-    let room = room(&app, length).await?;
+    let room = room(app, length).await?;
     let found = app.parts.store.find_input(allowed.owner()).await?;
     let bytes = JobContent::take(&mut found.ok_or_else(refused)?).encode();
     if bytes.len() != length {

@@ -263,6 +263,11 @@ pub(crate) fn generous() -> ApiLimits {
     }
 }
 
+/// What the ground's server seals secrets with.
+pub(crate) fn vault() -> mayfly_vault::Vault {
+    mayfly_vault::Vault::new(b"a key of the test's own, not a short one", None).unwrap()
+}
+
 /// The parts of an API on a store.
 pub(crate) fn parts(
     store: Arc<dyn Store>,
@@ -276,6 +281,7 @@ pub(crate) fn parts(
         clock,
         policy: Policy::default(),
         keeps_artifacts: true,
+        vault: Some(Arc::new(vault())),
         baseline: Digest::of(b"baseline"),
         pool: Arc::new(|_| POOL.to_owned()),
         context: Arc::new(move || {
@@ -301,14 +307,23 @@ impl Ground {
 
     /// Where executors have no way to leave files.
     pub(crate) async fn without_artifacts() -> Self {
-        Self::made(generous(), false).await
+        Self::made(generous(), |parts| ApiParts {
+            keeps_artifacts: false,
+            ..parts
+        })
+        .await
+    }
+
+    /// Where no secrets are kept.
+    pub(crate) async fn without_vault() -> Self {
+        Self::made(generous(), |parts| ApiParts { vault: None, ..parts }).await
     }
 
     pub(crate) async fn with(limits: ApiLimits) -> Self {
-        Self::made(limits, true).await
+        Self::made(limits, |parts| parts).await
     }
 
-    async fn made(limits: ApiLimits, keeps_artifacts: bool) -> Self {
+    async fn made(limits: ApiLimits, change: impl FnOnce(ApiParts) -> ApiParts) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let file = File(folder.path().join("mayfly").join("jobs.db"));
         let bench = Bench::new(Arc::new(file)).await;
@@ -343,10 +358,7 @@ impl Ground {
         let date = bench.date();
         bench.store.enroll_executor(enrolled, None, date).await.unwrap();
         let time: Arc<dyn Clock> = Arc::<StandingClock>::clone(&clock);
-        let api = Api::new(ApiParts {
-            keeps_artifacts,
-            ..parts(Arc::clone(&bench.store), time, &doubles, limits)
-        });
+        let api = Api::new(change(parts(Arc::clone(&bench.store), time, &doubles, limits)));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let stop = CancellationToken::new();

@@ -18,5 +18,6 @@ mod matrix;
 mod output;
 mod problems;
 mod schemathesis;
+mod secrets;
 mod serving;
 mod stream;

@@ -5,8 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use mayfly_core::id::{BatchId, JobId, KeyId};
-use mayfly_store::records::NewBatch;
+use mayfly_core::{
+    id::{BatchId, JobId, KeyId, SecretId},
+    job::SecretName,
+};
+use mayfly_store::{records::NewBatch, secrets::NewSecret};
 use reqwest::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 
@@ -62,6 +65,9 @@ const ROWS: &[(&str, &str, &str, u16)] = &[
     ("POST", "/v1/keys", "AF....", 201),
     ("GET", "/v1/keys", "AF....", 200),
     ("DELETE", "/v1/keys/{key}", "AF....", 200),
+    ("GET", "/v1/secrets", "A.....", 200),
+    ("PUT", "/v1/secrets/{secret}", "A.....", 200),
+    ("DELETE", "/v1/secrets/{secret}", "A.....", 204),
     ("GET", "/v1/whoami", "AFOSVU", 200),
 ];
 
@@ -184,6 +190,28 @@ async fn path(ground: &Ground, things: &Things, pattern: &str, id: Id) -> String
         };
         path = path.replace("{letter}", &letter);
     }
+    if path.contains("{secret}") {
+        let name: SecretName = format!("s-{}", SecretId::new()).parse().unwrap();
+        let tenant = if id == Id::Foreign {
+            ground.other_tenant
+        } else {
+            ground.tenant
+        };
+        let secret = NewSecret {
+            tenant,
+            name: name.clone(),
+            value: SecretId::new(),
+            sealed: b"sealed".to_vec(),
+        };
+        let date = ground.bench.date();
+        ground.bench.store.set_secret(secret, None, date).await.unwrap();
+        let name = match id {
+            Id::Own | Id::Foreign => name.to_string(),
+            Id::Missing => format!("s-{}", SecretId::new()),
+            Id::Malformed => "-no-name".to_owned(),
+        };
+        path = path.replace("{secret}", &name);
+    }
     if path.contains("{name}") {
         let name = if id == Id::Malformed { "NO-NAME" } else { "python" };
         path = path.replace("{name}", name);
@@ -205,6 +233,7 @@ fn body(method: &str, pattern: &str) -> Option<Value> {
         ("PUT", "/v1/images/{name}") => {
             json!({"reference": "python:3", "digest": digest, "config_digest": digest, "platform": "linux/amd64"})
         }
+        ("PUT", "/v1/secrets/{secret}") => json!({"value": "correct-horse"}),
         ("PATCH", "/v1/tenants/{tenant}") => json!({"most_in_flight": 100}),
         ("POST", "/v1/tenants") => json!({"name": format!("t-{}", JobId::new().as_uuid().simple())}),
         ("POST", "/v1/keys") => json!({"name": "made", "role": "operator"}),
@@ -252,13 +281,16 @@ async fn each_route_lets_those_do_what_it_does_who_may_and_nobody_else() {
             let allowed = may.as_bytes()[place] != b'.';
             let mut not_found = Vec::new();
             let has_id = pattern.contains('{');
-            let of_tenant = pattern.contains("{job}") || pattern.contains("{batch}");
+            let of_tenant = ["{job}", "{batch}", "{secret}"]
+                .iter()
+                .any(|id| pattern.contains(id));
             for id in [Id::Own, Id::Foreign, Id::Missing, Id::Malformed] {
                 if (id != Id::Own && !has_id) || (id == Id::Foreign && !of_tenant) {
                     continue;
                 }
-                // A name of the catalog that is missing is made.
-                if id == Id::Missing && pattern.contains("{name}") {
+                // A name of the catalog that is missing is made, and so is one's own secret of another's name.
+                let is_made = *method == "PUT" && pattern.contains("{secret}") && id == Id::Foreign;
+                if (id == Id::Missing && *method == "PUT") || is_made {
                     continue;
                 }
                 let path = path(&ground, &things, pattern, id).await;

@@ -38,6 +38,19 @@ pub(crate) struct JobFlags {
     #[arg(long, value_name = "NAME[=FILE]")]
     pub(crate) secret: Vec<String>,
 
+    /// Set an environment variable to a secret that the server keeps under a name (`mayfly secret set`). May be given again.
+    #[arg(long, value_name = "VARIABLE=NAME")]
+    pub(crate) named_secret: Vec<String>,
+
+    /// Put a secret into a file below /work that only the program's user can read: what a file of ours has, without a line's end
+    /// after it. May be given again.
+    #[arg(long, value_name = "PATH=FILE")]
+    pub(crate) secret_file: Vec<String>,
+
+    /// The same with a secret that the server keeps. May be given again.
+    #[arg(long, value_name = "PATH=NAME")]
+    pub(crate) named_secret_file: Vec<String>,
+
     /// Kill it after this long.
     #[arg(long, value_name = "TIME")]
     pub(crate) timeout: Option<Span>,

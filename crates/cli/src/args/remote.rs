@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 use mayfly_core::{
     account::Role,
     id::{JobId, KeyId},
+    job::SecretName,
     units::Span,
 };
 use mayfly_store::accounts::MAX_QUOTA;
@@ -228,6 +229,39 @@ pub(crate) struct KeyCreateArgs {
     /// Print one JSON object, the key's text inside.
     #[arg(long, conflicts_with = "out")]
     pub(crate) json: bool,
+}
+
+/// A job names them (`mayfly run --named-secret VARIABLE=NAME`) and nothing shows them again. The server keeps them sealed.
+#[derive(Debug, Subcommand)]
+#[command(
+    after_help = "Examples:\n  mayfly secret set OPENAI_API_KEY --file key.txt\n  \
+                        pass show db | mayfly secret set db.password\n  mayfly secret list"
+)]
+pub(crate) enum SecretCommand {
+    /// Keep a value under a name, in place of what was kept there: a file's text or that of stdin, without a line's end after
+    /// it.
+    Set {
+        /// What it is called: letters, digits, `_`, `-` and `.`.
+        name: SecretName,
+        /// The file that has the value; stdin where it is left out.
+        #[arg(long, value_name = "FILE")]
+        file: Option<PathBuf>,
+        /// Print one JSON object.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Names, and when each was set.
+    List {
+        /// As JSON lines.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Have no further run get them.
+    Remove {
+        /// Their names.
+        #[arg(required = true, value_name = "NAME")]
+        names: Vec<SecretName>,
+    },
 }
 
 #[derive(Debug, Subcommand)]

@@ -23,6 +23,7 @@ use self::{folder::Folder, lines::Lines};
 use crate::{
     exit,
     failure::Failure,
+    run::without_named_secrets,
     terminal::{say, shown},
 };
 
@@ -163,6 +164,9 @@ impl Input {
             }
             if let Err(several) = item.spec.check(policy) {
                 several.iter().for_each(|fault| wrong(fault.to_string()));
+            }
+            if let Err(why) = without_named_secrets(&item.spec) {
+                wrong(why.to_owned());
             }
             images.insert(item.spec.image);
         }

@@ -495,6 +495,7 @@ impl Program {
             stdin: None,
             env: Default::default(),
             secrets: Default::default(),
+            secret_files: Default::default(),
             limits: LimitsAsked::default(),
             network: None,
             runtime,

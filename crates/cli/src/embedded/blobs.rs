@@ -1,26 +1,63 @@
-//! Files of runs, where executor and database are in one process: into the database, without HTTP.
+//! Files and secrets of runs, where executor and database are in one process: without HTTP.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use mayfly_core::digest::Digest;
-use mayfly_dispatch::blob::BlobUrl;
+use mayfly_core::{clock::Clock, digest::Digest};
+use mayfly_dispatch::{blob::BlobUrl, message::DispatchMessage};
 use mayfly_executor::{BlobError, Blobs, Piece};
 use mayfly_store::{
     blobs::{BlobOwner, PieceAt},
     seam::Store,
+};
+#[cfg(feature = "fleet")]
+use mayfly_vault::{
+    Vault,
+    give::{self, GiveError},
 };
 
 /// What it answers where a server of HTTP would.
 const NOT_FOUND: u16 = 404;
 
 /// The database of this process.
-pub(super) struct StoreBlobs(pub(super) Arc<dyn Store>);
+pub(super) struct StoreBlobs {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) clock: Arc<dyn Clock>,
+    /// What named secrets are sealed with.
+    #[cfg(feature = "fleet")]
+    pub(super) vault: Option<Arc<Vault>>,
+}
+
+fn owner(order: &DispatchMessage) -> BlobOwner {
+    BlobOwner {
+        tenant: order.tenant,
+        job: order.job,
+        attempt: order.attempt,
+    }
+}
 
 #[async_trait]
 impl Blobs for StoreBlobs {
     async fn fetch(&self, _: &BlobUrl, _: u64) -> Result<Vec<u8>, BlobError> {
+        Err(BlobError::NoWay)
+    }
+
+    #[cfg(feature = "fleet")]
+    async fn fetch_secrets(&self, order: &DispatchMessage) -> Result<Vec<u8>, BlobError> {
+        let (store, vault) = (&*self.store, self.vault.as_deref());
+        match give::values_for(store, vault, owner(order), self.clock.now()).await {
+            Ok(values) => Ok(values.encode()),
+            Err(GiveError::NoSuchAttempt) => Err(BlobError::Refused(NOT_FOUND)),
+            Err(GiveError::NoSecret) => Err(BlobError::Gone),
+            Err(error @ (GiveError::NoKey | GiveError::Open(_) | GiveError::Store(_))) => {
+                Err(BlobError::Trouble(error.into()))
+            }
+        }
+    }
+
+    #[cfg(not(feature = "fleet"))]
+    async fn fetch_secrets(&self, _: &DispatchMessage) -> Result<Vec<u8>, BlobError> {
         Err(BlobError::NoWay)
     }
 
@@ -30,11 +67,7 @@ impl Blobs for StoreBlobs {
 
     async fn leave_piece(&self, piece: Piece<'_>, content: Bytes) -> Result<(), BlobError> {
         let order = piece.order;
-        let owner = BlobOwner {
-            tenant: order.tenant,
-            job: order.job,
-            attempt: order.attempt,
-        };
+        let owner = owner(order);
         let at = PieceAt {
             file: piece.file,
             piece: piece.piece,
@@ -43,7 +76,10 @@ impl Blobs for StoreBlobs {
             .resolved
             .artifact_limits
             .map_or(0, |limits| limits.total.as_bytes());
-        let kept = self.0.keep_piece(owner, at, piece.digest, &content, most).await;
+        let kept = self
+            .store
+            .keep_piece(owner, at, piece.digest, &content, most)
+            .await;
         match kept {
             Ok(true) => Ok(()),
             Ok(false) => Err(BlobError::Refused(NOT_FOUND)),

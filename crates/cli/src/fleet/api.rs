@@ -15,6 +15,7 @@ use mayfly_queue::seam::Queue;
 use mayfly_server::Server;
 use mayfly_settings::{ServerSettings, Settings};
 use mayfly_store::seam::Store;
+use mayfly_vault::Vault;
 use mayfly_wire::health::Check;
 use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
@@ -39,6 +40,8 @@ pub(crate) struct Parts<'a> {
     pub(crate) health: Arc<dyn HealthSource>,
     /// Whether executors have a way to leave files.
     pub(crate) keeps_artifacts: bool,
+    /// What named secrets are sealed with.
+    pub(crate) vault: Option<Arc<Vault>>,
 }
 
 impl Parts<'_> {
@@ -49,6 +52,7 @@ impl Parts<'_> {
             clock: self.clock,
             policy: self.settings.policy.clone(),
             keeps_artifacts: self.keeps_artifacts,
+            vault: self.vault,
             baseline: mayfly_sandbox::baseline_digest(),
             pool: Arc::new(move |_| pool.clone()),
             context: Arc::new(move || server.context()),

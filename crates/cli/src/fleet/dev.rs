@@ -21,6 +21,7 @@ use super::{
     api::{self, Serving, look_at_database},
     hub::SharedHub,
     letters::Letters,
+    vault,
 };
 use crate::{
     args::{Common, fleet::DevArgs},
@@ -46,6 +47,7 @@ pub(crate) async fn dev(common: &Common, args: DevArgs) -> Result<ExitCode, Fail
         )));
     }
     let session = Session::with(settings).await?;
+    vault::make(&session.settings)?;
     let reached = session.engine().await?;
     let usual = session
         .settings
@@ -111,6 +113,7 @@ pub(crate) fn parts<'a>(session: &'a Session, embedded: &Embedded, hub: SharedHu
         }),
         health: Arc::new(Health(Arc::clone(&session.store))),
         keeps_artifacts: true,
+        vault: embedded.vault(),
     }
 }
 

@@ -19,6 +19,7 @@ use mayfly_settings::Settings;
 use mayfly_store::seam::Store;
 use mayfly_store_postgres::PostgresStore;
 use mayfly_telemetry::SystemClock;
+use mayfly_vault::Vault;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -26,6 +27,7 @@ use super::{
     api, broker, database,
     letters::Letters,
     seams::{BrokerFleet, BrokerOutput},
+    vault,
 };
 use crate::{args::Common, context, embedded::Requests, exit, failure::Failure};
 
@@ -48,6 +50,7 @@ struct Ground {
     clock: Arc<dyn Clock>,
     key: TokenKey,
     blobs: Option<BlobPlaces>,
+    vault: Option<Arc<Vault>>,
 }
 
 pub(crate) async fn server(common: &Common) -> Result<ExitCode, Failure> {
@@ -55,6 +58,7 @@ pub(crate) async fn server(common: &Common) -> Result<ExitCode, Failure> {
     let settings = context::settings(context::service(common))?;
     let key = settings.server.token_key()?;
     let key = TokenKey::from_bytes(*mayfly_core::digest::Digest::of(key.expose().as_bytes()).as_bytes());
+    let vault = vault::of_server(&settings)?;
     let queue = broker::connect(&settings.broker.amqp()?, "server")?;
     let store = tokio::select! {
         store = database::wait_for(&settings.database) => store?,
@@ -69,6 +73,7 @@ pub(crate) async fn server(common: &Common) -> Result<ExitCode, Failure> {
     }
     let ground = Ground {
         blobs,
+        vault,
         settings,
         store,
         queue,
@@ -146,6 +151,7 @@ impl Ground {
                 server: Arc::clone(server),
             }),
             keeps_artifacts: self.blobs.is_some(),
+            vault: self.vault.clone(),
             health: Arc::new(api::Health {
                 store: Arc::<PostgresStore>::clone(&self.store),
                 queue: Arc::<RabbitQueue>::clone(&self.queue),

@@ -29,7 +29,7 @@ fn code(error: &ClientError) -> u8 {
 fn of_problem(code: Code) -> u8 {
     match code {
         Code::Unauthenticated | Code::Forbidden => exit::NO_PERMISSION,
-        Code::NotFound => exit::NOT_FOUND,
+        Code::NotFound | Code::Gone => exit::NOT_FOUND,
         Code::ImageNotPinned => exit::NO_IMAGE,
         Code::MalformedJson
         | Code::InvalidParameter

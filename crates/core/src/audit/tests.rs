@@ -57,7 +57,7 @@ fn sandbox() -> SandboxFacts {
         enforced_digest: digest,
         filter_digest: digest,
         guest_digest: digest,
-        not_enforceable: std::collections::BTreeMap::new(),
+        not_enforceable: BTreeMap::new(),
         warm: None,
     }
 }

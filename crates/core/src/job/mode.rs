@@ -22,6 +22,8 @@ impl FileMode {
     pub const USUAL: Self = Self(0o644);
     /// What a file has that may be executed.
     pub const EXECUTABLE: Self = Self(0o755);
+    /// What a file has that is for its owner alone, and for reading.
+    pub const PRIVATE: Self = Self(0o400);
 
     /// These bits, if they are no others than those of permissions.
     #[must_use]

@@ -1,8 +1,13 @@
 //! From what a tenant wrote to what runs: every rule is applied, and every fault is listed at once.
 
-use mayfly_redact::{LEAST_SECRET_BYTES, Secrets};
+use std::collections::BTreeMap;
 
-use super::{InputFile, JobSpec, ResolvedJob, SecretText, Source, text::escaped_length};
+use mayfly_redact::{LEAST_SECRET_BYTES, MOST_SECRETS, Secrets};
+
+use super::{
+    InputFile, JobSpec, NamedSecrets, ResolvedJob, SecretText, SecretValue, Source, secret,
+    text::escaped_length,
+};
 use crate::{
     artifact::check_globs,
     digest::Digest,
@@ -42,6 +47,8 @@ impl JobSpec {
         } = self.choose(policy)?;
         let (argv, mut files) = program(self.source, self.command, self.args, self.files);
         files.extend(expanded);
+        let (secrets, named) = secret::part(self.secrets);
+        let (secret_files, named_files) = secret::part(self.secret_files);
         Ok(ResolvedJob {
             image: self.image,
             pin,
@@ -49,7 +56,12 @@ impl JobSpec {
             files,
             stdin: self.stdin,
             env: self.env,
-            secrets: self.secrets,
+            secrets,
+            secret_files,
+            named_secrets: NamedSecrets {
+                env: named,
+                files: named_files,
+            },
             redaction: policy.redaction.clone(),
             asked: self.limits,
             limits,
@@ -206,25 +218,54 @@ fn check_variable(field: &str, name: &str, value: &str, faults: &mut Faults) {
     }
 }
 
+/// The values that a spec gives itself.
+fn given(secrets: &BTreeMap<String, SecretValue>) -> impl Iterator<Item = (&str, &SecretText)> {
+    secrets.iter().filter_map(|(place, value)| match value {
+        SecretValue::Text(text) => Some((place.as_str(), text)),
+        SecretValue::Named(_) => None,
+    })
+}
+
 /// No fault has a value in it.
 fn check_secrets(spec: &JobSpec, faults: &mut Faults) {
     for (name, value) in &spec.secrets {
-        let path = || format!("secrets[{:?}]", excerpt(name));
-        check_variable("secrets", name, value.reveal(), faults);
+        let text = match value {
+            SecretValue::Text(text) => Some(text),
+            SecretValue::Named(_) => None,
+        };
+        check_variable("secrets", name, text.map_or("", SecretText::reveal), faults);
         if spec.env.contains_key(name) {
             let message = "it is in `env`, too: a variable has one value";
-            faults.push(Fault::new(path(), "duplicate", message));
+            faults.push(Fault::new(in_field("secrets", name), "duplicate", message));
         }
-        if value.reveal().trim_ascii().len() < LEAST_SECRET_BYTES {
-            let message = format!(
-                "a secret has at least {LEAST_SECRET_BYTES} bytes beside white space around it: a shorter one stands in \
-                 many a text, and can't be taken out of it"
-            );
-            faults.push(Fault::new(path(), "too_short", message));
+        if let Some(text) = text {
+            check_length("secrets", name, text, faults);
         }
     }
-    if let Err(error) = Secrets::new(spec.secrets.values().map(SecretText::reveal)) {
+    for (path, text) in given(&spec.secret_files) {
+        check_length("secret_files", path, text, faults);
+    }
+    let all = given(&spec.secrets).chain(given(&spec.secret_files));
+    let count = spec.secrets.len() + spec.secret_files.len();
+    if let Err(error) = Secrets::new(all.map(|(_, text)| text.reveal())) {
         faults.push(Fault::new("secrets", "too_large", error.to_string()));
+    } else if count > MOST_SECRETS {
+        let message = format!("{count} secrets are over the {MOST_SECRETS} that a job can have");
+        faults.push(Fault::new("secrets", "too_large", message));
+    }
+}
+
+fn in_field(field: &str, name: &str) -> String {
+    format!("{field}[{:?}]", excerpt(name))
+}
+
+fn check_length(field: &str, place: &str, value: &SecretText, faults: &mut Faults) {
+    if value.reveal().trim_ascii().len() < LEAST_SECRET_BYTES {
+        let message = format!(
+            "a secret has at least {LEAST_SECRET_BYTES} bytes beside white space around it: a shorter one stands in many a \
+             text, and can't be taken out of it"
+        );
+        faults.push(Fault::new(in_field(field, place), "too_short", message));
     }
 }
 
@@ -245,8 +286,12 @@ fn check_room(spec: &JobSpec, rules: &ContentRules, faults: &mut Faults) {
         }
     }
     let arguments: usize = arguments().map(|item| escaped_length(item) + 1).sum();
-    let secrets = spec.secrets.iter().map(|(name, value)| (name, value.reveal()));
-    let variables = spec.env.iter().map(|(name, value)| (name, value.as_str()));
+    // How long a named secret is, nobody knows here: one that does not fit is refused by the guest.
+    let secrets = given(&spec.secrets).map(|(name, value)| (name, value.reveal()));
+    let variables = spec
+        .env
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()));
     let environment: usize = variables
         .chain(secrets)
         .map(|(name, value)| escaped_length(name) + escaped_length(value) + 2)

@@ -284,7 +284,7 @@ fn a_message_of_a_newer_server_is_handed_back_and_a_broken_one_refused() {
         message: garbage,
     });
     assert_eq!(rig.take(), vec![Action::Reject(Delivery(1))]);
-    let newer = DispatchMessage::decode(b"{\"v\":9}").map(Box::new);
+    let newer = DispatchMessage::decode(format!("{{\"v\":{}}}", READS + 1).as_bytes()).map(Box::new);
     rig.say(Input::Delivered {
         delivery: Delivery(2),
         message: newer,

@@ -22,7 +22,8 @@ pub const VERSION: u32 = 1;
 /// | 5 | jobs with secrets, which executors take out of their output: an order for one is no order for an older executor |
 /// | 6 | files with modes, and orders for such jobs likewise |
 /// | 7 | files that are kept of a run: orders for such jobs likewise, [`DispatchMessage::artifacts`], and what reports say of them |
-pub const READS: u32 = 7;
+/// | 9 | secrets that are not in the order: orders for jobs with secret files or named secrets likewise, and [`DispatchMessage::secrets`] |
+pub const READS: u32 = 9;
 
 /// Longest message that is looked at, in bytes. Content travels in the message, as base64: 32 MiB of output or 16 MiB
 /// of input, the ceilings of the default policy, fit.

@@ -27,6 +27,12 @@ pub const MODES_SINCE: u32 = 6;
 /// The first version in which a job may ask for files to be kept.
 pub const ARTIFACTS_SINCE: u32 = 7;
 
+/// The first version in which the secrets of a job may be elsewhere than in its order, and may be files or named ones.
+pub const SECRETS_APART_SINCE: u32 = 9;
+
+/// Most bytes of the secrets of one job as they are fetched: their values are bounded, and the places that they are for.
+pub const MAX_SECRETS_BYTES: u64 = 1 << 20;
+
 /// One publication of an attempt: all that an executor needs to run it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -56,6 +62,10 @@ pub struct DispatchMessage {
     /// Where its run may leave files. Since version 7.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub artifacts: Option<BlobUrl>,
+    /// Where its secrets are, as [`SecretValues`](mayfly_core::job::SecretValues) of at most [`MAX_SECRETS_BYTES`], where none of them is in `resolved`. What
+    /// the broker keeps has no value of theirs, and no digest, by which a short one could be guessed. Since version 9.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secrets: Option<BlobUrl>,
 }
 
 /// What a job brings, where it is not in its order.
@@ -99,7 +109,10 @@ impl DispatchMessage {
     /// The oldest version in which there is such a job. What reads less would run it without a part of what it is.
     #[must_use]
     pub fn least_version(&self) -> u32 {
-        if !self.resolved.artifacts.is_empty() {
+        let resolved = &self.resolved;
+        if !resolved.secret_files.is_empty() || !resolved.named_secrets.is_empty() {
+            SECRETS_APART_SINCE
+        } else if !resolved.artifacts.is_empty() {
             ARTIFACTS_SINCE
         } else if self.resolved.files.iter().any(|file| file.mode.is_some()) {
             MODES_SINCE
@@ -112,6 +125,17 @@ impl DispatchMessage {
 }
 
 impl BlobPlaces {
+    /// The oldest version in which such an order is sent where there are these places: what the broker keeps has no secret.
+    #[must_use]
+    pub fn least_version(&self, order: &DispatchMessage) -> u32 {
+        let least = order.least_version();
+        if order.resolved.has_secrets() {
+            least.max(SECRETS_APART_SINCE)
+        } else {
+            least
+        }
+    }
+
     /// An order as it goes to executors that read `reads`: what is too long for it is left out and named, and so is the
     /// place for what would be too long for its report.
     #[must_use]
@@ -137,6 +161,12 @@ impl BlobPlaces {
             let most = limits.total.as_bytes();
             order.artifacts = Some(self.url(&order, BlobKind::Artifact, most, now));
             order.v = order.v.max(ARTIFACTS_SINCE);
+        }
+        if order.resolved.has_secrets() && reads >= SECRETS_APART_SINCE {
+            // Whoever answers there takes them from the job's row, and from where named ones are kept.
+            drop(order.resolved.take_secrets());
+            order.secrets = Some(self.url(&order, BlobKind::Secrets, MAX_SECRETS_BYTES, now));
+            order.v = order.v.max(SECRETS_APART_SINCE);
         }
         if encoded_bytes(&order) as u64 <= self.input_above {
             return order;

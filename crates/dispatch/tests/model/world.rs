@@ -382,6 +382,7 @@ impl World {
             input: None,
             output: None,
             artifacts: None,
+            secrets: None,
         })
     }
 
@@ -426,6 +427,8 @@ fn resolved_job() -> ResolvedJob {
         stdin: None,
         env: BTreeMap::new(),
         secrets: Default::default(),
+        secret_files: Default::default(),
+        named_secrets: Default::default(),
         redaction: Default::default(),
         asked: LimitsAsked::default(),
         limits: LimitRules::default().defaults,

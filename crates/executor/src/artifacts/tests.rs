@@ -37,6 +37,7 @@ fn order(base: &str, most: u64) -> Arc<DispatchMessage> {
         input: None,
         output: None,
         artifacts: None,
+        secrets: None,
     };
     let places = BlobPlaces {
         base: base.to_owned(),

@@ -6,7 +6,10 @@ use async_trait::async_trait;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use mayfly_core::digest::Digest;
-use mayfly_dispatch::blob::BlobUrl;
+use mayfly_dispatch::{
+    blob::BlobUrl,
+    message::{DispatchMessage, MAX_SECRETS_BYTES},
+};
 use reqwest::{Client, ClientBuilder, Response, redirect};
 
 use super::{BlobError, Blobs};
@@ -61,6 +64,19 @@ impl HttpBlobs {
         Ok(self.tls.get_or_init(|| client))
     }
 
+    async fn try_fetch_at_most(&self, url: &BlobUrl, most: u64) -> Result<Vec<u8>, BlobError> {
+        let response = self.client(url)?.get(url.reveal()).send().await;
+        let mut response = well(response.map_err(trouble)?)?;
+        let mut content = Vec::new();
+        while let Some(piece) = response.chunk().await.map_err(trouble)? {
+            if (content.len() + piece.len()) as u64 > most {
+                return Err(BlobError::TooLong(most));
+            }
+            content.extend_from_slice(&piece);
+        }
+        Ok(content)
+    }
+
     async fn try_fetch(&self, url: &BlobUrl, bytes: u64) -> Result<Vec<u8>, BlobError> {
         let response = self.client(url)?.get(url.reveal()).send().await;
         let mut response = well(response.map_err(trouble)?)?;
@@ -93,6 +109,7 @@ fn well(response: Response) -> Result<Response, BlobError> {
     let status = response.status();
     match status.as_u16() {
         200 | 201 | 204 => Ok(response),
+        410 => Err(BlobError::Gone),
         status @ (408 | 429 | 500..) => Err(BlobError::Busy(status)),
         status => Err(BlobError::Refused(status)),
     }
@@ -105,6 +122,14 @@ impl Blobs for HttpBlobs {
             .await
             .unwrap_or(Err(BlobError::TooSlow(ONE_TRY)))
     }
+
+    async fn fetch_secrets(&self, order: &DispatchMessage) -> Result<Vec<u8>, BlobError> {
+        let url = order.secrets.as_ref().ok_or(BlobError::NoWay)?;
+        tokio::time::timeout(ONE_TRY, self.try_fetch_at_most(url, MAX_SECRETS_BYTES))
+            .await
+            .unwrap_or(Err(BlobError::TooSlow(ONE_TRY)))
+    }
+
     async fn leave(&self, url: &BlobUrl, content: Bytes, digest: Digest) -> Result<(), BlobError> {
         let request = self
             .client(url)?

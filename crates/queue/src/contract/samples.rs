@@ -39,6 +39,7 @@ pub(super) fn attempt() -> DispatchMessage {
         input: None,
         output: None,
         artifacts: None,
+        secrets: None,
     }
 }
 

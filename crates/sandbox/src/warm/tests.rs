@@ -38,6 +38,8 @@ fn job(argv: &[&str], files: &[&str]) -> ResolvedJob {
         stdin: None,
         env: BTreeMap::new(),
         secrets: BTreeMap::new(),
+        secret_files: BTreeMap::new(),
+        named_secrets: Default::default(),
         redaction: Default::default(),
         asked: Default::default(),
         limits: request.limits,

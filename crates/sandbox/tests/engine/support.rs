@@ -246,6 +246,8 @@ impl Bench {
             stdin: None,
             env: BTreeMap::new(),
             secrets: Default::default(),
+            secret_files: Default::default(),
+            named_secrets: Default::default(),
             redaction: Default::default(),
             asked: LimitsAsked::default(),
             limits: LimitRules::default().defaults,

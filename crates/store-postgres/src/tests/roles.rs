@@ -56,6 +56,13 @@ async fn sample() -> Option<(Server, Bench, [Vec<JobId>; 2])> {
         let digest = mayfly_core::digest::Digest::of(b"piece");
         let left = bench.store.keep_piece(owner, at, digest, b"piece", 100).await;
         assert!(left.unwrap());
+        let secret = mayfly_store::secrets::NewSecret {
+            tenant: running.tenant,
+            name: "KEY".parse().unwrap(),
+            value: mayfly_core::id::SecretId::new(),
+            sealed: b"sealed".to_vec(),
+        };
+        bench.store.set_secret(secret, None, bench.date()).await.unwrap();
         list.extend([over.job, running.job]);
     }
     for (number, list) in (1_u8..).zip(&mut jobs) {
@@ -312,6 +319,7 @@ async fn a_tenant_sees_and_moves_its_own_rows_alone() {
             "SELECT content FROM output_blobs".to_owned(),
             "DELETE FROM artifact_pieces".to_owned(),
             "UPDATE artifact_pieces SET content = ''".to_owned(),
+            format!("UPDATE tenant_secrets SET tenant_id = '{other}', value_id = gen_random_uuid()"),
             "SELECT 1 FROM ready_jobs".to_owned(),
             "SELECT mayfly_make_partitions(1)".to_owned(),
             "ALTER TABLE jobs DISABLE ROW LEVEL SECURITY".to_owned(),
@@ -396,6 +404,8 @@ async fn the_engine_reads_no_accounts_and_changes_no_record() {
         "UPDATE attempts SET job_id = gen_random_uuid()",
         "DELETE FROM attempts",
         "SELECT 1 FROM results",
+        "SELECT 1 FROM tenant_secrets",
+        "DELETE FROM tenant_secrets",
         "UPDATE results SET report = ''",
         "UPDATE job_contents SET resolved = ''",
         "UPDATE output_blobs SET bytes = 0",

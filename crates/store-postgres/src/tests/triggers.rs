@@ -69,6 +69,9 @@ const REFUSED: &[(&str, &str)] = &[
     ("UPDATE artifact_pieces SET digest = decode(repeat('00', 32), 'hex')", "never changes"),
     ("UPDATE output_blobs SET content = 'x', bytes = 1", "never changes"),
     ("INSERT INTO output_blobs SELECT tenant_id, attempt_id, digest, 7, content FROM output_blobs", "violates check constraint"),
+    ("UPDATE tenant_secrets SET sealed = ''", "has another id"),
+    ("UPDATE tenant_secrets SET name = 'OTHER', value_id = gen_random_uuid()", "has another id"),
+    ("UPDATE tenant_secrets SET tenant_id = gen_random_uuid(), value_id = gen_random_uuid()", "has another id"),
     ("UPDATE job_contents SET resolved = '{}'", "never changes"),
     (
         "INSERT INTO job_contents SELECT * FROM job_contents ON CONFLICT (tenant_id, job_id) DO UPDATE SET resolved = '{}'",
@@ -161,6 +164,13 @@ async fn sample() -> Option<(Server, PgConnection)> {
         .keep_piece(owner, at, Digest::of(b"piece"), b"piece", 100)
         .await;
     assert!(left.unwrap());
+    let secret = mayfly_store::secrets::NewSecret {
+        tenant: running.tenant,
+        name: "KEY".parse().unwrap(),
+        value: mayfly_core::id::SecretId::new(),
+        sealed: b"sealed".to_vec(),
+    };
+    bench.store.set_secret(secret, None, bench.date()).await.unwrap();
     bench.dispatched(&Plan::once()).await;
     bench.submit(&Plan::once()).await;
     let batch = bench.batch().await;

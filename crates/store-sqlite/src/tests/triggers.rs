@@ -138,6 +138,9 @@ const REFUSED: &[(&str, &str)] = &[
             "INSERT OR REPLACE INTO artifact_pieces SELECT attempt_id, file, piece, digest, 1, x'00' FROM artifact_pieces",
             "never changes",
         ),
+        ("UPDATE tenant_secrets SET sealed = x''", "has another id"),
+        ("UPDATE tenant_secrets SET name = 'OTHER', value_id = x'00'", "has another id"),
+        ("UPDATE tenant_secrets SET tenant_id = x'00', value_id = x'00'", "has another id"),
         ("UPDATE output_blobs SET content = x'00'", "never changes"),
         ("INSERT OR REPLACE INTO output_blobs SELECT attempt_id, digest, x'00' FROM output_blobs", "never changes"),
         ("UPDATE results SET report = '{}'", "a result is final"),
@@ -195,6 +198,13 @@ async fn sample() -> (File, SqliteConnection) {
     };
     let enrolled = bench.store.enroll_executor(executor, None, bench.date()).await;
     enrolled.unwrap();
+    let secret = mayfly_store::secrets::NewSecret {
+        tenant: mayfly_core::id::TenantId::LOCAL,
+        name: "KEY".parse().unwrap(),
+        value: mayfly_core::id::SecretId::new(),
+        sealed: b"sealed".to_vec(),
+    };
+    bench.store.set_secret(secret, None, bench.date()).await.unwrap();
     let connection = raw(&file.path()).await;
     (file, connection)
 }
@@ -213,6 +223,7 @@ async fn dump(connection: &mut SqliteConnection) -> Vec<String> {
         "batches",
         "batch_items",
         "tenants",
+        "tenant_secrets",
         "api_keys",
         "executors",
     ] {
@@ -244,7 +255,7 @@ async fn without_any_one_of_the_triggers_something_final_could_be_changed() {
         "SELECT name FROM sqlite_schema WHERE type = 'trigger' AND name <> 'job_contents_go_where_asked'",
     )
     .await;
-    assert_eq!(triggers.len(), 37);
+    assert_eq!(triggers.len(), 38);
     for trigger in triggers {
         connection.execute("BEGIN").await.unwrap();
         connection

@@ -57,7 +57,7 @@ async fn found(bench: &Bench, id: KeyId) -> Option<KeyRecord> {
 }
 
 /// The kinds and facts of a tenant's events.
-async fn facts(bench: &Bench, tenant: TenantId) -> Vec<serde_json::Value> {
+pub(super) async fn facts(bench: &Bench, tenant: TenantId) -> Vec<serde_json::Value> {
     let events = bench
         .store
         .list_audit(tenant, AuditFilter::default(), MAX_PAGE)

@@ -139,6 +139,7 @@ impl Lines {
                 .collect(),
             env: merged(&base.env, own.env),
             secrets: merged(&base.secrets, own.secrets),
+            secret_files: merged(&base.secret_files, own.secret_files),
             labels: merged(&base.labels, own.labels),
             limits: own.limits.or(base.limits),
             runtime: own.runtime.or_else(|| base.runtime.clone()),

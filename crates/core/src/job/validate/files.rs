@@ -24,7 +24,7 @@ pub(super) fn check_files(spec: &JobSpec, rules: &ContentRules, faults: &mut Fau
         );
         faults.push(Fault::new("files", "too_many", message));
     }
-    let mut taken = BTreeSet::new();
+    let mut taken: BTreeSet<&str> = BTreeSet::new();
     taken.extend(spec.source.as_ref().map(|source| source.language.interpreter().1));
     for (index, file) in spec.files.iter().enumerate() {
         let path = || format!("files[{index}].path");
@@ -34,7 +34,7 @@ pub(super) fn check_files(spec: &JobSpec, rules: &ContentRules, faults: &mut Fau
                 "bad_path",
                 format!("{:?}: {message}", excerpt(&file.path)),
             ));
-        } else if !taken.insert(&file.path) {
+        } else if !taken.insert(file.path.as_str()) {
             faults.push(Fault::new(
                 path(),
                 "duplicate",
@@ -46,18 +46,26 @@ pub(super) fn check_files(spec: &JobSpec, rules: &ContentRules, faults: &mut Fau
             faults.push(Fault::new(format!("files[{index}].mode"), "ambiguous", message));
         }
     }
-    for (index, file) in spec.files.iter().enumerate() {
-        let parents = file.path.match_indices('/').map(|(end, _)| &file.path[..end]);
-        if let Some(parent) = parents.into_iter().find(|parent| taken.contains(parent)) {
-            let message = format!(
-                "{:?} can't be below {parent:?}, which is a file",
-                excerpt(&file.path)
-            );
+    let secret = |path: &str| format!("secret_files[{:?}]", excerpt(path));
+    for path in spec.secret_files.keys() {
+        if let Some(message) = wrong_path(path, rules) {
+            faults.push(Fault::new(secret(path), "bad_path", message));
+        } else if !taken.insert(path.as_str()) {
             faults.push(Fault::new(
-                format!("files[{index}].path"),
-                "below_a_file",
-                message,
+                secret(path),
+                "duplicate",
+                "another file has this path",
             ));
+        }
+    }
+    let files = spec.files.iter().enumerate();
+    let files = files.map(|(index, file)| (format!("files[{index}].path"), file.path.as_str()));
+    let secrets = spec.secret_files.keys().map(|path| (secret(path), path.as_str()));
+    for (field, path) in files.chain(secrets) {
+        let mut parents = path.match_indices('/').map(|(end, _)| &path[..end]);
+        if let Some(parent) = parents.find(|parent| taken.contains(parent)) {
+            let message = format!("{:?} can't be below {parent:?}, which is a file", excerpt(path));
+            faults.push(Fault::new(field, "below_a_file", message));
         }
     }
     let total = spec.content_bytes();

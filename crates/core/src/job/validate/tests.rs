@@ -251,6 +251,91 @@ fn what_is_wrong_with_secrets_is_said_without_them() {
     }
 }
 
+#[test]
+fn secrets_are_texts_or_names_for_variables_and_for_files() {
+    let resolved = |changes: Value| {
+        let mut spec = json!({"image": "python", "source": {"text": "pass"}, "files": [{"path": "data/a", "content": ""}]});
+        spec.as_object_mut()
+            .unwrap()
+            .extend(changes.as_object().unwrap().clone());
+        let spec: JobSpec = serde_json::from_value(spec).unwrap();
+        spec.resolve(&Policy::default(), pin(), &Digest::of(b"baseline"))
+    };
+    let job = resolved(json!({
+        "secrets": {"A": "hunter22", "B": {"named": "b"}},
+        "secret_files": {"conf/c": "hunter33", "conf/d": {"named": "d"}, "e": {"named": "b"}},
+    }))
+    .unwrap();
+    assert_eq!(job.secret_values().collect::<Vec<_>>(), ["hunter22", "hunter33"]);
+    let name = |text: &str| text.parse::<crate::job::SecretName>().unwrap();
+    assert_eq!(job.named_secrets.env, [("B".to_owned(), name("b"))].into());
+    assert_eq!(
+        job.named_secrets.files,
+        [("conf/d".to_owned(), name("d")), ("e".to_owned(), name("b"))].into()
+    );
+    assert_eq!(job.named_secrets.names(), [&name("b"), &name("d")].into());
+    assert!(job.has_secrets());
+    let many: serde_json::Map<_, _> = (0..257)
+        .map(|n| (format!("S{n}"), json!({"named": "n"})))
+        .collect();
+    for (changes, path, code) in [
+        (
+            json!({"secret_files": {"../c": {"named": "c"}}}),
+            "secret_files[\"../c\"]",
+            "bad_path",
+        ),
+        (
+            json!({"secret_files": {"/c": "hunter22"}}),
+            "secret_files[\"/c\"]",
+            "bad_path",
+        ),
+        (
+            json!({"secret_files": {"data/a": {"named": "c"}}}),
+            "secret_files[\"data/a\"]",
+            "duplicate",
+        ),
+        (
+            json!({"secret_files": {"main.py": "hunter22"}}),
+            "secret_files[\"main.py\"]",
+            "duplicate",
+        ),
+        (
+            json!({"secret_files": {"data/a/b": "hunter22"}}),
+            "secret_files[\"data/a/b\"]",
+            "below_a_file",
+        ),
+        (
+            json!({"secret_files": {"data": {"named": "c"}}}),
+            "files[0].path",
+            "below_a_file",
+        ),
+        (
+            json!({"secret_files": {"c": " abc"}}),
+            "secret_files[\"c\"]",
+            "too_short",
+        ),
+        (
+            json!({"secrets": {"A": {"named": "c"}}, "env": {"A": ""}}),
+            "secrets[\"A\"]",
+            "duplicate",
+        ),
+        (
+            json!({"secrets": {"A=": {"named": "c"}}}),
+            "secrets[\"A=\"]",
+            "bad_name",
+        ),
+        (json!({"secrets": many}), "secrets", "too_large"),
+    ] {
+        let faults = resolved(changes).unwrap_err();
+        let found: Vec<_> = faults
+            .iter()
+            .map(|fault| (fault.path.as_str(), fault.code))
+            .collect();
+        assert_eq!(found, [(path, code)]);
+        assert!(!faults.to_string().contains("hunter"), "{faults}");
+    }
+}
+
 const ZIPPED: &[u8] = include_bytes!("../../../../../fuzz/seeds/archive/deflated.zip");
 
 fn archive(into: Option<&str>) -> Value {

@@ -58,19 +58,51 @@ fn a_long_order_names_what_its_job_brings_and_is_short() {
 }
 
 #[test]
-fn an_order_with_secrets_is_none_for_older_readers_and_stays_so_when_it_names_blobs() {
+fn an_order_with_secrets_of_its_own_is_none_for_older_readers_and_names_where_they_are_for_newer_ones() {
     let mut whole = order(5 << 20);
     assert_eq!(whole.least_version(), VERSION);
     let secret = mayfly_core::job::SecretText::from("hunter22".to_owned());
     whole.resolved.secrets.insert("TOKEN".to_owned(), secret);
     assert_eq!(whole.least_version(), SECRETS_SINCE);
+    assert_eq!(places().least_version(&whole), SECRETS_APART_SINCE);
     whole.v = whole.least_version();
-    let sent = places().equip(whole.clone(), READS, NOW);
-    assert!(sent.input.is_some());
-    assert_eq!(sent.v, SECRETS_SINCE);
-    let read = DispatchMessage::decode(&sent.encode()).unwrap();
+    let older = places().equip(whole.clone(), SECRETS_APART_SINCE - 1, NOW);
+    assert!(older.input.is_some());
+    assert_eq!((older.v, &older.secrets), (SECRETS_SINCE, &None));
+    let read = DispatchMessage::decode(&older.encode()).unwrap();
     assert_eq!(read.resolved.secrets, whole.resolved.secrets);
     assert!(!format!("{read:?}").contains("hunter22"));
+    let sent = places().equip(whole, READS, NOW);
+    assert!(sent.input.is_some());
+    assert_eq!(sent.v, SECRETS_APART_SINCE);
+    assert!(!String::from_utf8(sent.encode()).unwrap().contains("hunter22"));
+    let url = sent.secrets.as_ref().unwrap();
+    assert!(
+        url.reveal()
+            .contains(&format!("/secrets?bytes={MAX_SECRETS_BYTES}&"))
+    );
+}
+
+#[test]
+fn an_order_with_named_secrets_or_secret_files_is_none_for_older_readers() {
+    let mut named = order(1000);
+    let name = "KEY".parse().unwrap();
+    named.resolved.named_secrets.env.insert("TOKEN".to_owned(), name);
+    let mut file = order(1000);
+    let secret = mayfly_core::job::SecretText::from("hunter22".to_owned());
+    file.resolved.secret_files.insert("key".to_owned(), secret);
+    for whole in [named, file] {
+        assert_eq!(whole.least_version(), SECRETS_APART_SINCE);
+        let sent = places().equip(whole.clone(), READS, NOW);
+        assert_eq!(sent.v, SECRETS_APART_SINCE);
+        assert!(sent.secrets.is_some() && sent.input.is_none());
+        let text = String::from_utf8(sent.encode()).unwrap();
+        assert!(!text.contains("hunter22"), "{text}");
+        assert_eq!(sent.resolved.named_secrets, whole.resolved.named_secrets);
+        assert_eq!(DispatchMessage::decode(&sent.encode()).unwrap(), sent);
+    }
+    let bare = places().equip(order(1000), READS, NOW);
+    assert_eq!((bare.v, bare.secrets), (VERSION, None));
 }
 
 #[test]
