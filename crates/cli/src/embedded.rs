@@ -224,6 +224,7 @@ impl Embedded {
             listeners: parts.listeners,
             blobs: Arc::new(StoreBlobs {
                 store: Arc::clone(&parts.store),
+                #[cfg(feature = "fleet")]
                 clock: Arc::clone(&parts.clock),
                 #[cfg(feature = "fleet")]
                 vault: parts.vault.clone(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use mayfly_core::{clock::Clock, digest::Digest};
+use mayfly_core::digest::Digest;
 use mayfly_dispatch::{blob::BlobUrl, message::DispatchMessage};
 use mayfly_executor::{BlobError, Blobs, Piece};
 use mayfly_store::{
@@ -23,7 +23,8 @@ const NOT_FOUND: u16 = 404;
 /// The database of this process.
 pub(super) struct StoreBlobs {
     pub(super) store: Arc<dyn Store>,
-    pub(super) clock: Arc<dyn Clock>,
+    #[cfg(feature = "fleet")]
+    pub(super) clock: Arc<dyn mayfly_core::clock::Clock>,
     /// What named secrets are sealed with.
     #[cfg(feature = "fleet")]
     pub(super) vault: Option<Arc<Vault>>,
