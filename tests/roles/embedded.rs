@@ -64,6 +64,7 @@ impl Roles {
             containers_at: "scripted".to_owned(),
             store: store.clone(),
             sandbox: source,
+            #[cfg(feature = "fleet")]
             vault: None,
             clock: Arc::new(SystemClock),
             listeners: Arc::new(OneListener(live)),
