@@ -8,14 +8,13 @@ use tokio::{
 };
 
 use crate::{
+    Host, Inside, Reason, Target,
     head::{Length, RequestHead},
     hello::{self, Hello},
     meter::{Metered, watched},
-    name::{Host, Target},
     outgoing::Shared,
-    policy::Inside,
     proxy::Client,
-    record::{Entry, Reason},
+    record::Entry,
     reply,
 };
 

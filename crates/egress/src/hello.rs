@@ -3,7 +3,7 @@
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-use crate::{name::HostName, record::Reason};
+use crate::{HostName, Reason};
 
 /// Most bytes of the message. With keys for a time after quantum computers it has 2 KiB.
 const MAX_HELLO: usize = 16 * 1024;

@@ -4,8 +4,7 @@
 //! comes here, to the executor, one stream for each connection; [`Proxy::serve`] takes one. It parses, decides and dials;
 //! whatever carries the bytes here does none of that.
 //!
-//! Start reading at [`Proxy`], then [`Policy`], which judges names, ports and addresses, and `address.rs`, which says what
-//! an address is. `hello.rs` looks at how TLS begins, `head.rs` and `body.rs` hold every rule about HTTP.
+//! Start reading at [`Proxy`], then [`Policy`] of `mayfly-reach`, which judges names, ports and addresses. `hello.rs` looks at how TLS begins, `head.rs` and `body.rs` hold every rule about HTTP.
 //! docs/egress.md is what users read.
 //!
 //! Decided here:
@@ -20,27 +19,21 @@
 //! Absent on purpose: another proxy behind this one, HTTP/2 and upgrades in clear (inside of TLS nobody sees them), and any
 //! look into TLS, so that an allowed host which serves other names behind one certificate serves them to the job too.
 
-mod address;
 mod body;
-mod caps;
 mod connect;
 mod head;
 mod hello;
 mod meter;
-mod name;
 mod outgoing;
 mod plain;
-mod policy;
 mod proxy;
 mod record;
 mod reply;
 mod seams;
 
-pub use address::AddressClass;
-pub use caps::Caps;
-pub use ipnet::IpNet;
-pub use name::{Host, HostName, NameFault, Target};
-pub use policy::{Inside, Policy, Rule, RuleFault};
+pub use mayfly_reach::{
+    AddressClass, Admitted, Caps, CheckedAddress, Decision, EgressRecord, Host, HostName, Inside, IpNet,
+    NameFault, Policy, Reason, Rule, RuleFault, Target, Verdict,
+};
 pub use proxy::Proxy;
-pub use record::{Decision, EgressRecord, Reason, Verdict};
-pub use seams::{CheckedAddress, Dialler, Outgoing, Resolver, SystemResolver, TcpDialler};
+pub use seams::{Dialler, Outgoing, Resolver, SystemResolver, TcpDialler};

@@ -16,11 +16,7 @@ use tokio::{
     time::sleep,
 };
 
-use crate::{
-    caps::Caps,
-    record::{Counts, Reason},
-    seams::Outgoing,
-};
+use crate::{Caps, Reason, record::Counts, seams::Outgoing};
 
 /// Looks at the counts in each of so many parts of the time without a byte.
 const LOOKS: u32 = 4;

@@ -11,13 +11,10 @@ use std::{
 use tokio::time::timeout;
 
 use crate::{
-    address::AddressClass,
-    caps::Caps,
+    AddressClass, Admitted, Caps, CheckedAddress, Host, HostName, Policy, Reason, Target,
     meter::{Budget, Metered},
-    name::{Host, HostName, Target},
-    policy::{Admitted, Policy},
-    record::{Entry, Ledger, Reason},
-    seams::{CheckedAddress, Dialler, Resolver},
+    record::{Entry, Ledger},
+    seams::{Dialler, Resolver},
 };
 
 /// Most addresses of one name that are tried.

@@ -5,14 +5,12 @@ use std::{io, pin::pin};
 use tokio::io::{AsyncBufRead, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader, split};
 
 use crate::{
-    body,
-    caps::Caps,
+    Caps, Reason, Target, body,
     head::{self, Length, RequestHead, ResponseHead},
     meter::{Metered, watched},
-    name::Target,
     outgoing::Shared,
     proxy::Client,
-    record::{Entry, Reason},
+    record::Entry,
     reply,
 };
 

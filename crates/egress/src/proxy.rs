@@ -10,13 +10,11 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    caps::Caps,
-    connect,
+    Caps, EgressRecord, Policy, Reason, connect,
     head::{self, RequestHead},
     outgoing::Shared,
     plain,
-    policy::Policy,
-    record::{EgressRecord, Entry, Reason},
+    record::Entry,
     reply,
     seams::{Dialler, Resolver},
 };

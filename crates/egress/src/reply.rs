@@ -1,6 +1,6 @@
 //! What the job is told.
 
-use crate::record::Reason;
+use crate::Reason;
 
 /// A TLS alert for a name that may not be asked for: fatal, `unrecognized_name` (RFC 6066, section 3).
 pub(crate) const WRONG_NAME: [u8; 7] = [21, 3, 3, 0, 2, 2, 112];

@@ -1,9 +1,6 @@
 //! What stands between a decision and the network: who looks names up, and who dials.
 
-use std::{
-    io,
-    net::{IpAddr, SocketAddr},
-};
+use std::{io, net::IpAddr};
 
 use async_trait::async_trait;
 use tokio::{
@@ -11,7 +8,7 @@ use tokio::{
     net::{TcpStream, lookup_host},
 };
 
-use crate::name::HostName;
+use crate::{CheckedAddress, HostName};
 
 /// Looks names up.
 #[async_trait]
@@ -43,22 +40,6 @@ pub trait Dialler: Send + Sync {
 pub trait Outgoing: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Outgoing for T {}
-
-/// An address that the policy lets through. Nobody but the policy makes one, so that what is dialled was checked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CheckedAddress(SocketAddr);
-
-impl CheckedAddress {
-    pub(crate) fn new(address: IpAddr, port: u16) -> Self {
-        Self(SocketAddr::new(address, port))
-    }
-
-    /// The address and the port.
-    #[must_use]
-    pub const fn get(self) -> SocketAddr {
-        self.0
-    }
-}
 
 /// Asks the host's resolver. A name is asked for as it stands: no search list of the host's applies.
 #[derive(Debug, Clone, Copy, Default)]

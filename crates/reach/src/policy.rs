@@ -1,6 +1,10 @@
 //! Which hosts, ports and addresses a job may reach.
 
-use std::{fmt, net::IpAddr, str::FromStr};
+use std::{
+    fmt,
+    net::{IpAddr, SocketAddr},
+    str::FromStr,
+};
 
 use ipnet::IpNet;
 
@@ -8,7 +12,6 @@ use crate::{
     address::AddressClass,
     name::{Host, HostName, NameFault, Target, parse_port},
     record::Reason,
-    seams::CheckedAddress,
 };
 
 /// The ports of a rule that names none: HTTP and HTTPS.
@@ -99,6 +102,23 @@ impl Rule {
         })
     }
 
+    /// Whether whatever the other rule lets through is let through by this one too.
+    #[must_use]
+    pub fn covers(&self, other: &Self) -> bool {
+        let what = match (&self.what, &other.what) {
+            (What::Name(ours), What::Name(theirs)) => ours == theirs,
+            (What::Below(parent), What::Name(name)) => name.is_below(parent),
+            (What::Below(parent), What::Below(theirs)) => theirs == parent || theirs.is_below(parent),
+            (What::Range(ours), What::Range(theirs)) => ours.contains(theirs),
+            (What::Name(_), What::Below(_) | What::Range(_))
+            | (What::Below(_), What::Range(_))
+            | (What::Range(_), What::Name(_) | What::Below(_)) => false,
+        };
+        let ports = other.ports.iter().all(|port| self.ports.contains(port));
+        let inside = self.inside == Inside::Anything || other.inside == Inside::Tls;
+        what && ports && inside
+    }
+
     fn names(&self, host: &Host) -> bool {
         match (&self.what, host) {
             (What::Name(name), Host::Name(asked)) => name == asked,
@@ -184,10 +204,23 @@ impl fmt::Display for Rule {
 
 /// A host and port that may be asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Admitted {
-    pub(crate) inside: Inside,
+pub struct Admitted {
+    /// What may be said through CONNECT.
+    pub inside: Inside,
     /// By a wildcard alone.
-    pub(crate) by_wildcard: bool,
+    pub by_wildcard: bool,
+}
+
+/// An address that the policy lets through. Nobody but the policy makes one, so that what is dialled was checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CheckedAddress(SocketAddr);
+
+impl CheckedAddress {
+    /// The address and the port.
+    #[must_use]
+    pub const fn get(self) -> SocketAddr {
+        self.0
+    }
 }
 
 impl Policy {
@@ -220,7 +253,10 @@ impl Policy {
     }
 
     /// Whether this host may be asked for at this port. Its addresses are judged by [`Self::check`].
-    pub(crate) fn admit(&self, target: &Target) -> Result<Admitted, Reason> {
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn admit(&self, target: &Target) -> Result<Admitted, Reason> {
         let named = || self.rules.iter().filter(|rule| rule.names(&target.host));
         let mut open = named()
             .filter(|rule| rule.ports.contains(&target.port))
@@ -242,7 +278,10 @@ impl Policy {
 
     /// Whether this address may be dialled at this port: it is public, or a rule names its range, and it is never one
     /// that no rule can open.
-    pub(crate) fn check(&self, address: IpAddr, port: u16) -> Result<CheckedAddress, (Reason, AddressClass)> {
+    ///
+    /// # Errors
+    /// Why not, and what kind of address it is.
+    pub fn check(&self, address: IpAddr, port: u16) -> Result<CheckedAddress, (Reason, AddressClass)> {
         let class = AddressClass::of(address);
         if self.own.iter().any(|net| net.contains(&address)) {
             return Err((Reason::OwnAddress, class));
@@ -254,7 +293,7 @@ impl Policy {
             })
         };
         if class == AddressClass::Public || class.may_be_named() && named() {
-            Ok(CheckedAddress::new(address, port))
+            Ok(CheckedAddress(SocketAddr::new(address, port)))
         } else {
             Err((Reason::AddressRefused, class))
         }
@@ -365,6 +404,41 @@ mod tests {
         }
         let faults = Policy::parse(["a.test", "*", "b.test", "*.com"], Vec::new()).unwrap_err();
         assert_eq!(faults.iter().map(|(place, _)| *place).collect::<Vec<_>>(), [1, 3]);
+    }
+
+    #[test]
+    fn a_rule_covers_what_lets_no_more_through() {
+        let covers =
+            |ours: &str, theirs: &str| ours.parse::<Rule>().unwrap().covers(&theirs.parse().unwrap());
+        for (ours, theirs) in [
+            ("pypi.org", "PyPI.org."),
+            ("pypi.org", "pypi.org:443"),
+            ("*.example.com", "a.example.com"),
+            ("*.example.com", "*.example.com"),
+            ("*.example.com", "*.a.example.com:80"),
+            ("10.0.0.0/8:443", "10.2.0.0/16:443"),
+            ("[fd12::/32]:443", "[fd12::7/128]:443"),
+            ("tcp://db.test:5432", "db.test:5432"),
+            ("tcp://db.test:5432", "tcp://db.test:5432"),
+        ] {
+            assert!(covers(ours, theirs), "{ours} {theirs}");
+        }
+        for (ours, theirs) in [
+            ("pypi.org", "files.pypi.org"),
+            ("pypi.org", "*.pypi.org"),
+            ("pypi.org", "pypi.org:8443"),
+            ("pypi.org:443", "pypi.org"),
+            ("*.example.com", "example.com"),
+            ("*.a.example.com", "*.example.com"),
+            ("*.example.com", "evilexample.com"),
+            ("10.2.0.0/16:443", "10.0.0.0/8:443"),
+            ("10.2.0.0/16:443", "10.2.0.0/16:80"),
+            ("0.0.0.0/0", "pypi.org"),
+            ("pypi.org", "10.2.0.0/16"),
+            ("db.test:5432", "tcp://db.test:5432"),
+        ] {
+            assert!(!covers(ours, theirs), "{ours} {theirs}");
+        }
     }
 
     #[test]
