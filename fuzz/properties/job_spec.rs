@@ -136,7 +136,8 @@ fn limits(spec: &JobSpec, job: &ResolvedJob, policy: &Policy) {
 /// accepted is one that it can read.
 fn fits_its_frame(job: &ResolvedJob) {
     use mayfly_protocol::{Decoder, Job, ToGuest, VERSION};
-    let ours = (0..24).map(|n| {
+    // Ours beside them: 24, and 6 where there is a proxy.
+    let ours = (0..30).map(|n| {
         (
             format!("OUR_VARIABLE_{n}"),
             "/work/.local/share/some/value".to_owned(),
@@ -154,8 +155,8 @@ fn fits_its_frame(job: &ResolvedJob) {
         files: u32::try_from(job.files.len()).expect("files are counted in 32 bits"),
         stdin: true,
         warm: true,
-        collects: false,
-        egress: false,
+        collects: !job.artifacts.is_empty(),
+        egress: job.egress.is_some(),
     });
     let mut bytes = Vec::new();
     frame

@@ -159,6 +159,7 @@ async fn all_programs_succeed_and_each_fails_by_an_inverted_assertion() {
             .await
             .expect("the engine answers"),
         clock: Arc::new(SystemClock),
+        outside: mayfly_executor::Outside::of_host(Vec::new()),
         #[cfg(feature = "fleet")]
         vault: None,
         listeners: Arc::new(OneListener(Arc::new(NoLiveOutput))),

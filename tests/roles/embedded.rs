@@ -64,6 +64,7 @@ impl Roles {
             containers_at: "scripted".to_owned(),
             store: store.clone(),
             sandbox: source,
+            outside: mayfly_executor::Outside::of_host(Vec::new()),
             #[cfg(feature = "fleet")]
             vault: None,
             clock: Arc::new(SystemClock),

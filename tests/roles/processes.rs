@@ -102,6 +102,7 @@ impl Home {
                 store: store.clone(),
                 sandbox: Arc::new(sandboxes.clone()),
                 clock: Arc::new(Ahead(ahead)),
+                outside: mayfly_executor::Outside::of_host(Vec::new()),
                 #[cfg(feature = "fleet")]
                 vault: None,
                 listeners: Arc::new(OneListener(Arc::new(NoLiveOutput))),

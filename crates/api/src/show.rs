@@ -65,6 +65,10 @@ pub(crate) fn job(details: &JobDetails, waiting: Option<&Waiting>, content: Cont
             .and_then(|report| report.artifacts.as_ref())
             .filter(|_| !hidden)
             .map(|artifacts| ArtifactList::new(Some(artifacts))),
+        // And those of the hosts that it asked for.
+        egress: report
+            .and_then(|report| report.egress.clone())
+            .filter(|_| !hidden),
         limits: LimitsShown {
             asked: resolved.as_ref().map(|resolved| resolved.asked),
             exact: resolved.as_ref().map(|resolved| resolved.limits),

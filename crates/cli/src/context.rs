@@ -13,7 +13,7 @@ use mayfly_core::{
     image::{ImageName, ImagePin},
 };
 use mayfly_dispatch::message::ExecutorFacts;
-use mayfly_executor::Listeners;
+use mayfly_executor::{Listeners, Outside};
 use mayfly_sandbox::{
     DockerSandbox, HostCheck,
     engine::Engine,
@@ -146,6 +146,7 @@ impl Session {
             store: Arc::clone(&self.store),
             sandbox: source,
             clock: Arc::clone(&self.clock),
+            outside: Outside::of_host(self.settings.executor.own_addresses()?),
             #[cfg(feature = "fleet")]
             vault: crate::fleet::vault::of(&self.settings)?,
             listeners,

@@ -29,7 +29,7 @@ use mayfly_dispatch::{
     timing::Timing,
     token::TokenKey,
 };
-use mayfly_executor::{Executor, ExecutorParts, Listeners, RunId};
+use mayfly_executor::{Executor, ExecutorParts, Listeners, Outside, RunId};
 use mayfly_queue::{
     memory::{Limits, MemoryQueue},
     seam::Queue,
@@ -136,6 +136,8 @@ pub struct EmbeddedParts {
     /// What named secrets are sealed with, where any may be kept.
     #[cfg(feature = "fleet")]
     pub vault: Option<Arc<mayfly_vault::Vault>>,
+    /// What jobs may reach outside of their sandboxes.
+    pub outside: Outside,
     /// Who hears the jobs' output.
     pub listeners: Arc<dyn Listeners>,
     /// The host, for the record.
@@ -229,6 +231,7 @@ impl Embedded {
                 #[cfg(feature = "fleet")]
                 vault: parts.vault.clone(),
             }),
+            outside: parts.outside,
             self_tests: None,
         });
         let (drain, abort, stop_server) = (

@@ -9,6 +9,7 @@ pub(crate) mod database;
 pub(crate) mod dev;
 pub(crate) mod enroll;
 pub(crate) mod executor;
+mod own;
 pub(crate) mod server;
 pub(crate) mod vault;
 

@@ -123,6 +123,7 @@ fn usual_job(image: ImageName) -> JobSpec {
         secret_files: BTreeMap::new(),
         limits: LimitsAsked::default(),
         network: None,
+        egress: Vec::new(),
         runtime: None,
         artifacts: Vec::new(),
         artifacts_after: Default::default(),

@@ -38,6 +38,7 @@ pub(crate) fn to_json(details: &JobDetails, waiting: Option<&Waiting>) -> Value 
         "stdout": report.map(|report| stream_json(&report.stdout)),
         "stderr": report.map(|report| stream_json(&report.stderr)),
         "artifacts": report.and_then(|report| report.artifacts.as_ref()).map(artifacts_json),
+        "egress": report.and_then(|report| report.egress.as_ref()),
         "limits": {
             "asked": resolved.as_ref().map(|resolved| resolved.asked),
             "exact": resolved.as_ref().map(|resolved| resolved.limits),
@@ -197,6 +198,7 @@ impl From<&JobDetails> for Facts {
             streams: report.map(|report| [stream(&report.stdout), stream(&report.stderr)]),
             usage: report.and_then(|report| report.usage),
             artifacts: report.and_then(|report| report.artifacts.clone()),
+            egress: report.and_then(|report| report.egress.clone()),
             attempts: attempts
                 .iter()
                 .map(|attempt| AttemptFacts {

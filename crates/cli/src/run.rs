@@ -192,6 +192,7 @@ pub(crate) fn asked(flags: &JobFlags, default_image: &str) -> Result<JobSpec, Fa
         secret_files: given.files,
         limits: flags.limits(),
         network: None,
+        egress: flags.allow_host.clone(),
         runtime: flags.runtime.clone(),
         artifacts: flags.artifact.clone(),
         artifacts_after: if flags.artifacts_always {

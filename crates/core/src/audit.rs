@@ -10,6 +10,7 @@ use crate::{
     account::Role,
     artifact::{Artifact, Artifacts},
     digest::{Digest, Salt, canonical_json},
+    egress::{EgressRecord, Verdict},
     id::{AttemptId, AuditEventId, BatchId, ExecutorId, JobId, KeyId, SecretId, SessionId, TenantId},
     job::SecretName,
     limits::{Limits, LimitsAsked},
@@ -346,6 +347,9 @@ pub struct Finished {
     /// The files that were kept of it, where any were asked for and its end was one after which they are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub artifacts: Option<KeptFiles>,
+    /// What it asked of hosts outside, where it had egress.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub egress: Option<EgressSummary>,
     /// What it used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
@@ -390,6 +394,33 @@ impl KeptFiles {
             files: artifacts.files.iter().map(file).collect(),
             left_out: artifacts.left_out.len() as u64 + u64::from(artifacts.not_named),
             incomplete: artifacts.incomplete.is_some(),
+        }
+    }
+}
+
+/// What was decided of a run's requests to hosts outside, without the names that it asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct EgressSummary {
+    /// How many requests came to what.
+    pub counts: BTreeMap<Verdict, u64>,
+    /// How many are not among those that the commitment is of.
+    pub not_listed: u64,
+    /// Bytes that left, on all connections.
+    pub sent_bytes: u64,
+    /// Bytes that came.
+    pub received_bytes: u64,
+    /// Commitment to the canonical form of the listed decisions, in their order.
+    pub decisions: Digest,
+}
+
+impl EgressSummary {
+    fn new(record: &EgressRecord, salt: &Salt) -> Self {
+        Self {
+            counts: record.counts.clone(),
+            not_listed: record.not_listed,
+            sent_bytes: record.sent_bytes,
+            received_bytes: record.received_bytes,
+            decisions: salt.commit(&Digest::of(&canonical_json(&record.decisions))),
         }
     }
 }
@@ -454,6 +485,10 @@ impl Finished {
                 .artifacts
                 .as_ref()
                 .map(|artifacts| KeptFiles::new(artifacts, context.salt)),
+            egress: report
+                .egress
+                .as_ref()
+                .map(|record| EgressSummary::new(record, context.salt)),
             usage: report.usage,
             started_at: report.started_at,
             ended_at: report.ended_at,

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     artifact::{ArtifactLimits, KeepAfter},
     digest::Digest,
+    egress::EgressInForce,
     image::{ImageName, ImagePin},
     limits::{Limits, LimitsAsked},
     outcome::EndState,
@@ -81,6 +82,10 @@ pub struct JobSpec {
     /// The network asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<Network>,
+    /// Hosts that it is to reach through the proxy that its sandbox has, as rules (`pypi.org`, `*.example.com:8443`); none of
+    /// them beyond what the policy lets jobs reach, and at most 64.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub egress: Vec<String>,
     /// The OCI runtime asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runtime: Option<String>,
@@ -240,6 +245,9 @@ pub struct ResolvedJob {
     pub limits: Limits,
     /// The network in force.
     pub network: Network,
+    /// What it may reach; nothing, where it asked for nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub egress: Option<EgressInForce>,
     /// The OCI runtime in force.
     pub runtime: String,
     /// What happens on too much output.

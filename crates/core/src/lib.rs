@@ -15,6 +15,7 @@ mod canonical;
 pub mod chain;
 pub mod clock;
 pub mod digest;
+pub mod egress;
 pub mod fault;
 pub mod host;
 pub mod id;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     artifact::{ArtifactLimits, MAX_FILES, MAX_GLOBS},
     digest::{Digest, canonical_json},
+    egress::EgressRules,
     fault::{Fault, Faults},
     limits::LimitRules,
     units::{ByteSize, Span},
@@ -35,6 +36,9 @@ pub struct Policy {
     /// Bounds of the files that are kept of a run.
     #[serde(default)]
     pub artifacts: ArtifactRules,
+    /// What jobs may reach.
+    #[serde(default)]
+    pub egress: EgressRules,
     /// Most attempts that a job may ask for.
     pub max_attempts: u32,
     /// Longest time that a job may wait for its start.
@@ -214,6 +218,7 @@ impl Default for Policy {
                 labels: 16,
             },
             artifacts: ArtifactRules::default(),
+            egress: EgressRules::default(),
             max_attempts: 10,
             max_wait: Span::seconds(7 * 24 * 3600),
         }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     artifact::Artifacts,
     digest::Digest,
+    egress::EgressRecord,
     host::HostFacts,
     id::SandboxId,
     image::ImagePin,
@@ -43,6 +44,9 @@ pub struct RunReport {
     /// are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub artifacts: Option<Artifacts>,
+    /// What it asked of hosts outside, and what was decided of each request; where it had egress.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub egress: Option<EgressRecord>,
 }
 
 /// What is kept of both streams, in one piece elsewhere: heads and tails, stdout's first.
@@ -250,6 +254,7 @@ mod tests {
                 ended_at: DateTime::UNIX_EPOCH,
                 uploaded: None,
                 artifacts: None,
+                egress: None,
             };
             let mut report = whole.clone();
             let (piece, named) = report.take_output();

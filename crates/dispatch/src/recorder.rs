@@ -143,6 +143,7 @@ fn without_content(report: &RunReport, what: &str) -> RunReport {
         stderr: bare(&report.stderr),
         uploaded: None,
         artifacts: None,
+        egress: None,
         ..report.clone()
     }
 }

@@ -50,6 +50,7 @@ pub(crate) fn report_of(state: EndState, cause: Cause) -> RunReport {
         ended_at: DateTime::UNIX_EPOCH,
         uploaded: None,
         artifacts: None,
+        egress: None,
     }
 }
 
@@ -103,6 +104,7 @@ pub(crate) fn dispatch_message(attempt: AttemptId, publication: u32) -> Dispatch
             asked: LimitsAsked::default(),
             limits: LimitRules::default().defaults,
             network: Network::None,
+            egress: None,
             runtime: "runc".to_owned(),
             on_output_limit: OnOutputLimit::Truncate,
             artifacts: Vec::new(),

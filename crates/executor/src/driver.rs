@@ -45,6 +45,7 @@ impl Driver {
             clock,
             listeners,
             blobs,
+            outside,
             self_tests,
         } = parts;
         // Both channels are filled by tasks that the machine's own bounds limit: at most four items for each
@@ -69,6 +70,7 @@ impl Driver {
                 clock: Arc::clone(&clock),
                 listeners,
                 blobs,
+                outside,
             },
             config.executor,
             done_to,

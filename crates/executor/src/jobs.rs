@@ -5,6 +5,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use mayfly_core::{
     clock::Clock,
     digest::Digest,
+    egress::NoRule,
     id::{AttemptId, ExecutorId, SessionId},
     job::ResolvedJob,
     outcome::{CapturedStream, Evidence, KilledFor, StreamCount, Trouble, TroubleKind},
@@ -14,6 +15,7 @@ use mayfly_dispatch::{
     executor::{ContainerLeft, Input, KillReason},
     message::DispatchMessage,
 };
+use mayfly_egress::Proxy;
 use mayfly_failpoints::{Point, reach};
 use mayfly_sandbox::{
     redaction::{Matcher, Matchers, SecretsError},
@@ -23,7 +25,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    Listeners, RunId, artifacts,
+    Listeners, Outside, RunId, artifacts,
     blobs::Blobs,
     input::{self, InputError},
     output, preparation,
@@ -51,6 +53,15 @@ pub(crate) struct Prepared {
     sandbox: Box<dyn ReadySandbox>,
     job: Arc<ResolvedJob>,
     matcher: Matcher,
+    /// Its way out.
+    egress: Option<Arc<Proxy>>,
+}
+
+/// A job with all that it is run with.
+struct Whole {
+    job: ResolvedJob,
+    matcher: Matcher,
+    egress: Option<Arc<Proxy>>,
 }
 
 /// Why an attempt can't run.
@@ -65,6 +76,9 @@ pub(crate) enum NoRun {
     /// Its secrets are more than can be taken out of its output.
     #[error(transparent)]
     Secrets(SecretsError),
+    /// What it may reach is not to be understood.
+    #[error(transparent)]
+    Egress(NoRule),
 }
 
 impl NoRun {
@@ -72,14 +86,20 @@ impl NoRun {
         match self {
             Self::Sandbox(error) => error.evidence(),
             Self::Input(error) => error.evidence(),
-            Self::Secrets(error) => Evidence {
-                trouble: Some(Trouble {
-                    kind: TroubleKind::Content,
-                    message: error.to_string(),
-                }),
-                ..Evidence::default()
-            },
+            Self::Secrets(error) => of_no_use(error),
+            Self::Egress(error) => of_no_use(error),
         }
+    }
+}
+
+/// The order can't be gone by.
+fn of_no_use(error: &dyn std::error::Error) -> Evidence {
+    Evidence {
+        trouble: Some(Trouble {
+            kind: TroubleKind::Content,
+            message: error.to_string(),
+        }),
+        ..Evidence::default()
     }
 }
 
@@ -89,6 +109,7 @@ pub(crate) struct Means {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) listeners: Arc<dyn Listeners>,
     pub(crate) blobs: Arc<dyn Blobs>,
+    pub(crate) outside: Outside,
 }
 
 /// The work for all attempts of this process.
@@ -168,6 +189,7 @@ impl Jobs {
         let (sandbox, done) = (Arc::clone(&self.means.sandbox), self.done.clone());
         let blobs = Arc::clone(&self.means.blobs);
         let matchers = Arc::clone(&self.matchers);
+        let outside = self.means.outside.clone();
         self.tasks.spawn(async move {
             // The receiver lives as long as the driver, which waits for these tasks.
             let delayed = || done.send(Done::Delayed(attempt)).unwrap_or_default();
@@ -179,7 +201,7 @@ impl Jobs {
                     made.inspect_err(|_| useless.cancel())
                 },
                 async {
-                    let whole = whole(&*blobs, &matchers, &message, &useless).await;
+                    let whole = whole(&*blobs, &matchers, &outside, &message, &useless).await;
                     whole.inspect_err(|_| useless.cancel())
                 },
             );
@@ -245,7 +267,7 @@ impl Jobs {
         };
         let run = Run {
             collect: artifacts::wanted(&prepared.job, &job.message, &self.means.blobs),
-            egress: None,
+            egress: prepared.egress,
             job: prepared.job,
             matcher: prepared.matcher,
             stop: stopped,
@@ -368,6 +390,7 @@ impl Jobs {
             ended_at: self.means.clock.now(),
             uploaded: None,
             artifacts: None,
+            egress: None,
         }
     }
 }
@@ -376,26 +399,30 @@ impl Jobs {
 async fn whole(
     blobs: &dyn Blobs,
     matchers: &Matchers,
+    outside: &Outside,
     message: &DispatchMessage,
     useless: &CancellationToken,
-) -> Result<(ResolvedJob, Matcher), NoRun> {
+) -> Result<Whole, NoRun> {
     let job = input::complete(blobs, message, useless)
         .await
         .map_err(NoRun::Input)?;
     let matcher = matchers.of(&job).map_err(NoRun::Secrets)?;
-    Ok((job, matcher))
+    // Without the one who decides nothing is started.
+    let egress = outside.proxy(&job).map_err(NoRun::Egress)?;
+    Ok(Whole { job, matcher, egress })
 }
 
 /// A sandbox and its job, or nothing of either.
 async fn both(
     sandbox: Result<Box<dyn ReadySandbox>, PrepareError>,
-    job: Result<(ResolvedJob, Matcher), NoRun>,
+    job: Result<Whole, NoRun>,
 ) -> Result<Prepared, NoRun> {
     match (sandbox, job) {
-        (Ok(sandbox), Ok((job, matcher))) => Ok(Prepared {
+        (Ok(sandbox), Ok(Whole { job, matcher, egress })) => Ok(Prepared {
             sandbox,
             job: Arc::new(job),
             matcher,
+            egress,
         }),
         (Ok(sandbox), Err(error)) => {
             sandbox.discard().await;
@@ -404,5 +431,63 @@ async fn both(
         // What was given up for want of a sandbox is not the reason.
         (Err(error), Ok(_) | Err(NoRun::Input(InputError::GivenUp))) => Err(NoRun::Sandbox(error)),
         (Err(_), Err(error)) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mayfly_core::outcome::{Cause, EndState};
+    use mayfly_dispatch::{message::VERSION, token::TokenKey};
+    use serde_json::json;
+
+    use super::*;
+    use crate::NoBlobs;
+
+    /// An order whose job may reach what this rule says.
+    fn order(rule: &str) -> DispatchMessage {
+        let mut policy = mayfly_core::policy::Policy::default();
+        policy.egress.allow = vec!["*.example.test".to_owned()];
+        let mut resolved = mayfly_testkit::job(&["true"], json!({}));
+        let asked: mayfly_core::job::JobSpec = serde_json::from_value(
+            json!({"image": "python", "command": ["true"], "egress": ["a.example.test"]}),
+        )
+        .unwrap();
+        let asked = asked
+            .resolve(&policy, resolved.pin.clone(), &Digest::of(b""))
+            .unwrap();
+        resolved.egress = asked.egress;
+        resolved.egress.as_mut().unwrap().allow = vec![rule.to_owned()];
+        let attempt = AttemptId::new();
+        DispatchMessage {
+            v: VERSION,
+            tenant: mayfly_core::id::TenantId::LOCAL,
+            job: mayfly_core::id::JobId::new(),
+            attempt,
+            number: 1,
+            publication: 1,
+            token: TokenKey::from_bytes([7; 32]).token(attempt),
+            resolved,
+            input: None,
+            output: None,
+            artifacts: None,
+            secrets: None,
+        }
+    }
+
+    async fn made(rule: &str) -> Result<Whole, NoRun> {
+        let (outside, never) = (Outside::of_host(Vec::new()), CancellationToken::new());
+        whole(&NoBlobs, &Matchers::default(), &outside, &order(rule), &never).await
+    }
+
+    #[tokio::test]
+    async fn without_the_one_who_decides_what_a_job_reaches_there_is_nothing_to_start() {
+        assert!(made("a.example.test").await.unwrap().egress.is_some());
+        let error = made("*").await.err().expect("the rule is none");
+        let outcome = error.evidence().judge();
+        assert_eq!(
+            (outcome.state, outcome.cause),
+            (EndState::Error, Cause::ContentUnavailable)
+        );
+        assert!(error.to_string().contains("\"*\""), "{error}");
     }
 }

@@ -22,6 +22,7 @@ mod input;
 mod jobs;
 mod link;
 mod output;
+mod outside;
 mod pauses;
 mod preparation;
 mod relay;
@@ -42,6 +43,7 @@ pub use blobs::HttpBlobs;
 pub use blobs::{BlobError, Blobs, NoBlobs, Piece};
 pub use fitness::{HostTest, Repetition, SelfTests};
 pub use jobs::LONGEST_IDLE;
+pub use outside::Outside;
 pub use relay::Relay;
 
 /// What an executor is made of.
@@ -58,6 +60,8 @@ pub struct ExecutorParts {
     pub listeners: Arc<dyn Listeners>,
     /// The way to what lies on the server beside the messages.
     pub blobs: Arc<dyn Blobs>,
+    /// What jobs may reach outside of their sandboxes, where their policy lets them.
+    pub outside: Outside,
     /// Whether its host is fit; none where nobody asks.
     pub self_tests: Option<SelfTests>,
 }

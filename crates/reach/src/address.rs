@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 /// What kind of address it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum AddressClass {
     /// One on the Internet.
     Public,

@@ -8,10 +8,12 @@ use crate::address::AddressClass;
 
 /// All decisions of one run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct EgressRecord {
     /// In the order in which they began, as many as are listed.
     pub decisions: Vec<Decision>,
     /// How many there were of each kind, the listed ones among them.
+    #[cfg_attr(feature = "openapi", schema(value_type = BTreeMap<String, u64>))]
     pub counts: BTreeMap<Verdict, u64>,
     /// How many are not listed.
     pub not_listed: u64,
@@ -23,6 +25,7 @@ pub struct EgressRecord {
 
 /// One decision about one request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Decision {
     /// When it began, after the run's proxy was made.
     pub at_ms: u64,
@@ -33,6 +36,7 @@ pub struct Decision {
     /// The port.
     pub port: Option<u16>,
     /// The address that was dialled, or that was the reason not to.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub address: Option<IpAddr>,
     /// What kind of address that is, where it was the reason.
     pub class: Option<AddressClass>,
@@ -51,6 +55,7 @@ pub struct Decision {
 /// What came of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum Verdict {
     /// It was let through.
     Allowed,
@@ -65,6 +70,7 @@ pub enum Verdict {
 /// Why a request came to what it did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum Reason {
     /// The policy lets it through.
     Allowed,

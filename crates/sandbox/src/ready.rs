@@ -3,7 +3,11 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use mayfly_core::run::{RunReport, SandboxFacts};
+use mayfly_core::{
+    egress::EgressRecord,
+    run::{RunReport, SandboxFacts},
+};
+use mayfly_redact::Matcher;
 
 use crate::{
     baseline::job_environment,
@@ -67,6 +71,7 @@ impl ReadySandbox for ReadyContainer {
             egress: run.egress.is_some(),
         };
         let (matcher, wanted, stop) = (run.matcher.clone(), run.collect.take(), run.stop.clone());
+        let proxy = run.egress.clone();
         let conversation = converse(&mut channel, run, start, shared.kill_grace, clock).await;
         if let Some((facts, admitted)) = facts.warm.as_mut().zip(admitted) {
             warm::conclude(facts, admitted, conversation.warm);
@@ -115,6 +120,8 @@ impl ReadySandbox for ReadyContainer {
             ended_at,
             uploaded: None,
             artifacts,
+            // Every connection has ended with the conversation: all that was decided is on it.
+            egress: proxy.map(|proxy| shown(proxy.record(), &matcher)),
         };
         RunEnd { report, destruction }
     }
@@ -123,6 +130,15 @@ impl ReadySandbox for ReadyContainer {
         self.channel.hang_up();
         self.container.remove(&self.shared).await;
     }
+}
+
+/// What was decided, without what the job may have put into a name.
+fn shown(mut record: EgressRecord, matcher: &Matcher) -> EgressRecord {
+    for decision in &mut record.decisions {
+        clean(matcher, &mut decision.method);
+        clean(matcher, &mut decision.name);
+    }
+    record
 }
 
 /// Destroys a container whose guest has given its account and ends by itself; what the engine says against it.

@@ -72,7 +72,10 @@ impl SandboxRequest {
             runtime: job.runtime.clone(),
             limits: job.limits,
             network: job.network,
-            loopback: Loopback::Closed,
+            loopback: match job.egress {
+                Some(_) => Loopback::Open,
+                None => Loopback::Closed,
+            },
             warm: None,
             longest_idle,
         }

@@ -1,8 +1,13 @@
 //! The sections of a fleet's roles: `[server]`, `[database]`, `[broker]`, `[executor]`.
 
-use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+};
 
 use mayfly_core::{
+    egress::IpNet,
     host::Posture,
     id::ExecutorId,
     image::ImageName,
@@ -110,6 +115,10 @@ pub struct ExecutorSettings {
     pub accept: Vec<String>,
     /// How often it is tried again whether sandboxes hold on its host: at most this long after the last time.
     pub self_test_every: Span,
+    /// Addresses and ranges of the deployment's own services, beside the broker and the engine: no job reaches them, whatever
+    /// its policy allows.
+    #[serde(default, deserialize_with = "list")]
+    pub own_addresses: Vec<String>,
 }
 
 /// Most images of an executor: as many as a heartbeat may list.
@@ -180,6 +189,7 @@ impl Default for ExecutorSettings {
             posture: Posture::Production,
             accept: Vec::new(),
             self_test_every: Span::seconds(24 * 3600),
+            own_addresses: Vec::new(),
         }
     }
 }
@@ -338,7 +348,23 @@ impl ExecutorSettings {
             .or_else(|error: mayfly_core::id::ParseIdError| impossible("executor.id", &error.to_string()))
     }
 
+    /// What no job reaches.
+    ///
+    /// # Errors
+    /// A text that is no address and no range.
+    pub fn own_addresses(&self) -> Result<Vec<IpNet>, SettingsError> {
+        let net = |text: &String| {
+            let net = text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
+            net.or_else(|_| {
+                let why = format!("{text:?} is no address and no range: `203.0.113.0/24`");
+                impossible("executor.own_addresses", &why)
+            })
+        };
+        self.own_addresses.iter().map(net).collect()
+    }
+
     pub(crate) fn check(&self) -> Result<(), SettingsError> {
+        self.own_addresses()?;
         if !is_pool(&self.pool) {
             return impossible("executor.pool", &not_a_pool(&self.pool));
         }

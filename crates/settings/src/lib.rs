@@ -261,6 +261,9 @@ impl Settings {
         if let Err(faults) = self.policy.artifacts.check() {
             return impossible("policy.artifacts", faults.to_string());
         }
+        if let Err(faults) = self.policy.egress.check() {
+            return impossible("policy.egress", faults.to_string());
+        }
         if let Err(faults) = self.policy.limits.check() {
             return impossible("policy", faults.to_string());
         }
@@ -522,6 +525,11 @@ mod tests {
                 vec![],
                 Some("[policy.artifacts]\nfiles = 1001\nglobs = 65\n"),
                 "artifacts.files",
+            ),
+            (
+                vec![],
+                Some("[policy.egress]\nallow = [\"pypi.org\", \"*\"]\n"),
+                "egress.allow[1]",
             ),
             (
                 vec![],

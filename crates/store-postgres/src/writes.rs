@@ -583,6 +583,7 @@ fn without_output(report: &RunReport) -> String {
         ended_at: report.ended_at,
         uploaded: None,
         artifacts: report.artifacts.clone(),
+        egress: report.egress.clone(),
     })
 }
 

@@ -208,6 +208,7 @@ macro_rules! contract_tests {
             content: [
                 output_comes_back_byte_for_byte,
                 a_report_with_hostile_text_comes_back_as_it_was,
+                what_a_run_asked_of_hosts_outside_comes_back,
                 a_job_with_hostile_text_comes_back_as_it_was,
                 the_largest_numbers_come_back,
                 an_outcome_is_never_replaced,

@@ -6,6 +6,7 @@
 //! sandbox can't be made, or everything is asked to stop. How a real sandbox behaves is tested on a real engine.
 
 pub mod engine;
+pub mod internet;
 pub mod model;
 pub mod proxy;
 pub mod queue;

@@ -245,6 +245,7 @@ impl ReadySandbox for ScriptedReady {
             ended_at: DateTime::<Utc>::UNIX_EPOCH,
             uploaded: None,
             artifacts: None,
+            egress: None,
         }
         .into()
     }

@@ -107,6 +107,7 @@ impl Program {
                 ..LimitsAsked::default()
             },
             network: None,
+            egress: Vec::new(),
             runtime: None,
             artifacts: self.keep,
             artifacts_after: KeepAfter::AnyEnd,

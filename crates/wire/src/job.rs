@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 use mayfly_core::{
     digest::Digest,
+    egress::EgressRecord,
     id::{AttemptId, BatchId, ExecutorId, JobId, SessionId},
     image::ImageName,
     job::JobSpec,
@@ -159,6 +160,9 @@ pub struct Job {
     /// What came of the files that it asked to keep; none where nothing was collected.
     #[serde(default)]
     pub artifacts: Option<ArtifactList>,
+    /// What it asked of hosts outside, and what was decided of each request; none where it had no egress.
+    #[serde(default)]
+    pub egress: Option<EgressRecord>,
     /// Limits as asked for, as resolved, and as read back from the sandbox.
     pub limits: LimitsShown,
     /// Whether what the job brought is erased.

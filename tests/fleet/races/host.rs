@@ -249,5 +249,6 @@ fn succeeded() -> RunReport {
         ended_at: DateTime::<Utc>::UNIX_EPOCH,
         uploaded: None,
         artifacts: None,
+        egress: None,
     }
 }

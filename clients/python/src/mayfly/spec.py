@@ -142,6 +142,8 @@ class JobSpec:
     retain_source: bool = True
     #: The network asked for.
     network: Literal["none"] | None = None
+    #: Hosts that it is to reach, as rules: `["pypi.org", "*.example.com:8443"]` (docs/egress.md). The policy says which may be.
+    egress: Sequence[str] = ()
     #: The OCI runtime asked for: `"runsc"` is gVisor.
     runtime: str | None = None
 
@@ -152,6 +154,8 @@ class JobSpec:
             raise UsageError("a job is a program as `source`, or as a `command` of its image: give one of the two")
         if self.command is not None and isinstance(self.command, str):
             raise UsageError("`command` is a list of words, not one text: ['sh', '-c', '…'] runs it in a shell")
+        if isinstance(self.egress, str):
+            raise UsageError("`egress` is a list of rules, not one text: ['pypi.org']")
         if isinstance(self.artifacts, str):
             raise UsageError("`artifacts` is a list of globs, not one text: ['out/*.csv']")
         body = {
@@ -173,6 +177,7 @@ class JobSpec:
             "expires_after": span("expires_after", self.expires_after),
             "not_before": _instant(self.not_before),
             "network": self.network,
+            "egress": list(self.egress),
             "runtime": self.runtime,
         }
         return {name: value for name, value in body.items() if value not in (None, [], {})} | {

@@ -4,6 +4,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use mayfly_core::{
     artifact::{Artifact, ArtifactLimits, Artifacts, LeftOut, LeftOutWhy, PIECE},
     digest::Digest,
+    egress::{Decision, EgressRecord, Reason, Verdict},
     id::TenantId,
     outcome::Redacted,
     run::RunReport,
@@ -215,6 +216,86 @@ async fn names_of_files_are_for_those_who_may_read_output() {
     assert!(text(Who::Viewer).await.contains("a name of the job"));
     let hidden = text(Who::Auditor).await;
     assert!(!hidden.contains("a name of the job"), "{hidden}");
+}
+
+/// And of the hosts that it asked for.
+#[tokio::test]
+async fn what_a_job_asked_of_hosts_outside_is_for_those_who_may_read_output() {
+    let ground = Ground::new().await;
+    let order = started(&ground, ground.tenant).await;
+    let decision = Decision {
+        at_ms: 1,
+        method: "GET".to_owned(),
+        name: "host-of-the-job.test".to_owned(),
+        port: Some(80),
+        address: None,
+        class: None,
+        verdict: Verdict::Refused,
+        reason: Reason::NameNotAllowed,
+        sent_bytes: 0,
+        received_bytes: 0,
+        took_ms: 2,
+    };
+    let report = RunReport {
+        egress: Some(EgressRecord {
+            decisions: vec![decision],
+            counts: [(Verdict::Refused, 1)].into(),
+            ..EgressRecord::default()
+        }),
+        ..success()
+    };
+    ground.finish(&order, report).await;
+    let path = format!("/v1/jobs/{}", order.job);
+    let shown = async |who| -> Value { ground.get(who, &path).send().await.unwrap().json().await.unwrap() };
+    let seen = shown(Who::Viewer).await;
+    assert_eq!(seen["egress"]["counts"], json!({"refused": 1}));
+    let first = &seen["egress"]["decisions"][0];
+    assert_eq!(
+        (&first["name"], &first["verdict"], &first["reason"]),
+        (
+            &json!("host-of-the-job.test"),
+            &json!("refused"),
+            &json!("name_not_allowed")
+        )
+    );
+    let hidden = shown(Who::Auditor).await;
+    assert!(hidden["egress"].is_null() && !hidden.to_string().contains("host-of-the-job"));
+    let audit = ground
+        .get(Who::Auditor, &format!("{path}/audit"))
+        .send()
+        .await
+        .unwrap();
+    let audit = audit.text().await.unwrap();
+    assert!(
+        audit.contains("refused") && !audit.contains("host-of-the-job"),
+        "{audit}"
+    );
+}
+
+#[tokio::test]
+async fn a_job_that_asks_for_more_than_its_policy_lets_it_reach_is_refused() {
+    let ground = Ground::new().await;
+    let mut asking = spec();
+    asking["egress"] = json!(["pypi.org", "*"]);
+    let refused = ground
+        .post(Who::Submitter, "/v1/jobs", &asking)
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(refused.status(), StatusCode::UNPROCESSABLE_ENTITY);
+    let problem: Value = refused.json().await.unwrap();
+    let found: Vec<_> = problem["faults"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|fault| (fault["path"].as_str().unwrap(), fault["code"].as_str().unwrap()))
+        .collect();
+    assert_eq!(found, [("egress[1]", "bad_rule"), ("egress[0]", "not_allowed")]);
+    let message = problem["faults"][1]["message"].as_str().unwrap();
+    assert!(
+        message.contains("the policy lets jobs reach: nothing"),
+        "{message}"
+    );
 }
 
 #[tokio::test]

@@ -51,6 +51,11 @@ pub(crate) struct JobFlags {
     #[arg(long, value_name = "PATH=NAME")]
     pub(crate) named_secret_file: Vec<String>,
 
+    /// Let the program reach a host, by the proxy that its environment names: `pypi.org`, `*.example.com:8443`. The policy says
+    /// what may be asked for (`policy.egress.allow`). May be given again.
+    #[arg(long, value_name = "RULE")]
+    pub(crate) allow_host: Vec<String>,
+
     /// Kill it after this long.
     #[arg(long, value_name = "TIME")]
     pub(crate) timeout: Option<Span>,

@@ -498,6 +498,7 @@ impl Program {
             secret_files: Default::default(),
             limits: LimitsAsked::default(),
             network: None,
+            egress: Vec::new(),
             runtime,
             artifacts: Vec::new(),
             artifacts_after: Default::default(),

@@ -10,7 +10,7 @@ use mayfly_dispatch::{
     executor::Config,
     message::{ExecutorFacts, VERSION},
 };
-use mayfly_executor::{Executor, ExecutorParts, HttpBlobs, Relay, SelfTests};
+use mayfly_executor::{Executor, ExecutorParts, HttpBlobs, Outside, Relay, SelfTests};
 use mayfly_queue::seam::Queue;
 use mayfly_sandbox::{DockerSandbox, pool::WarmPool, seam::Sandbox};
 use mayfly_settings::Settings;
@@ -22,7 +22,7 @@ use super::{
     fitness::{self, Fitness},
     images,
     life::Running,
-    lock,
+    lock, own,
 };
 use crate::{
     args::Common,
@@ -62,8 +62,9 @@ pub(crate) async fn executor(common: &Common) -> Result<ExitCode, Failure> {
         // It has begun nothing that would have to end.
         () = requests.next() => return Ok(ExitCode::SUCCESS),
     };
+    let outside = Outside::of_host(own::addresses(&settings, address.expose()).await?);
     let queue = broker::connect(&address, "executor")?;
-    let running = host.run(&settings, id, queue, clock)?;
+    let running = host.run(&settings, id, queue, (clock, outside))?;
     Ok(running.until_its_end(&mut requests).await)
 }
 
@@ -119,7 +120,7 @@ impl Host {
         settings: &Settings,
         id: ExecutorId,
         queue: Arc<dyn Queue>,
-        clock: Arc<dyn Clock>,
+        (clock, outside): (Arc<dyn Clock>, Outside),
     ) -> Result<Running, Failure> {
         let blobs = HttpBlobs::new().map_err(|error| Failure::new(exit::INTERNAL, error))?;
         let executor = Executor::new(ExecutorParts {
@@ -134,6 +135,7 @@ impl Host {
             queue,
             sandbox: self.source(settings, id)?,
             clock,
+            outside,
             listeners: Arc::new(Relay::default()),
             self_tests: self.self_tests.take(),
         });

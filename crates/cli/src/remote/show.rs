@@ -48,6 +48,7 @@ fn facts(job: &Job) -> Facts {
         usage: job.usage,
         // What can't be read is shown to nobody; `mayfly job artifacts` says so.
         artifacts: job.artifacts.clone().and_then(|list| list.try_into().ok()),
+        egress: job.egress.clone(),
         attempts: job
             .history
             .iter()

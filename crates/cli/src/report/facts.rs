@@ -6,6 +6,7 @@ use chrono::{DateTime, Utc};
 use mayfly_core::{
     artifact::Artifacts,
     digest::Digest,
+    egress::{EgressRecord, Reason},
     host::HostFacts,
     id::{AttemptId, BatchId, JobId, SessionId},
     limits::{Limits, LimitsAsked},
@@ -40,6 +41,7 @@ pub(crate) struct Facts {
     pub(crate) streams: Option<[StreamFacts; 2]>,
     pub(crate) usage: Option<Usage>,
     pub(crate) artifacts: Option<Artifacts>,
+    pub(crate) egress: Option<EgressRecord>,
     pub(crate) attempts: Vec<AttemptFacts>,
     pub(crate) submitted_at: DateTime<Utc>,
     pub(crate) ended_at: Option<DateTime<Utc>>,
@@ -169,6 +171,9 @@ impl Facts {
             });
             lines.extend(files);
             lines.extend(notes(artifacts).into_iter().map(|note| ("file", note)));
+        }
+        if let Some(record) = &self.egress {
+            lines.extend(egress_lines(record).into_iter().map(|line| ("egress", line)));
         }
         if let Some(usage) = &self.usage {
             let cpu = Span::millis((usage.user_us + usage.system_us) / 1000);
@@ -429,6 +434,39 @@ fn rounded_up(exact: &Limits, in_force: &Limits) -> Option<String> {
         })
         .collect();
     (!parts.is_empty()).then(|| parts.join(", "))
+}
+
+/// Each request on record to a host outside, and how many came to what.
+fn egress_lines(record: &EgressRecord) -> Vec<String> {
+    let mut lines: Vec<String> = record
+        .decisions
+        .iter()
+        .map(|decision| {
+            let port = decision.port.map_or_else(String::new, |port| format!(":{port}"));
+            let address = decision
+                .address
+                .map_or_else(String::new, |address| format!(" ({address})"));
+            let why = match decision.reason {
+                Reason::Allowed => String::new(),
+                reason => format!(", {}", word(reason)),
+            };
+            format!(
+                "{}{why}: {} {}{port}{address}, {} bytes out, {} in",
+                word(decision.verdict),
+                shown(&decision.method),
+                shown(&decision.name),
+                decision.sent_bytes,
+                decision.received_bytes
+            )
+        })
+        .collect();
+    if record.not_listed > 0 {
+        lines.push(format!("{} more are counted and not listed", record.not_listed));
+    }
+    if lines.is_empty() {
+        lines.push("nothing was asked for".to_owned());
+    }
+    lines
 }
 
 #[cfg(test)]

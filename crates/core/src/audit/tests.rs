@@ -33,6 +33,7 @@ fn report() -> RunReport {
         ended_at: Utc.timestamp_millis_opt(1_790_000_000_123).unwrap(),
         uploaded: None,
         artifacts: None,
+        egress: None,
     }
 }
 

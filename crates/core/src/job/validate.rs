@@ -11,6 +11,7 @@ use super::{
 use crate::{
     artifact::check_globs,
     digest::Digest,
+    egress::EgressInForce,
     fault::{Fault, Faults},
     image::ImagePin,
     limits::Limits,
@@ -28,6 +29,7 @@ struct Choices {
     limits: Limits,
     network: Network,
     runtime: String,
+    egress: Option<EgressInForce>,
     /// Of its archives.
     expanded: Vec<InputFile>,
 }
@@ -43,6 +45,7 @@ impl JobSpec {
             limits,
             network,
             runtime,
+            egress,
             expanded,
         } = self.choose(policy)?;
         let (argv, mut files) = program(self.source, self.command, self.args, self.files);
@@ -66,6 +69,7 @@ impl JobSpec {
             asked: self.limits,
             limits,
             network,
+            egress,
             runtime,
             on_output_limit: policy.on_output_limit,
             artifact_limits: (!self.artifacts.is_empty()).then(|| policy.artifacts.limits()),
@@ -124,6 +128,7 @@ impl JobSpec {
             Clone::clone,
             &mut faults,
         );
+        let egress = policy.egress.resolve(&self.egress, &mut faults);
         check_globs(&self.artifacts, &policy.artifacts, &mut faults);
         check_retry(self, policy, &mut faults);
         match (limits, network, runtime) {
@@ -131,6 +136,7 @@ impl JobSpec {
                 limits,
                 network,
                 runtime,
+                egress,
                 expanded,
             }),
             _ => Err(faults),

@@ -7,7 +7,7 @@ use mayfly_core::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{ARTIFACTS_SINCE, BLOBS_SINCE, VERSION};
+use super::{ARTIFACTS_SINCE, BLOBS_SINCE, EGRESS_SINCE, VERSION};
 use crate::token::ResultToken;
 
 /// Most events in one batch.
@@ -218,6 +218,11 @@ impl SessionEvent {
     /// The version of a message that has it.
     #[must_use]
     pub fn version(&self) -> u32 {
+        if let Self::Finished { report, .. } = self
+            && report.egress.is_some()
+        {
+            return EGRESS_SINCE;
+        }
         if let Self::Finished { report, .. } = self
             && report.artifacts.is_some()
         {

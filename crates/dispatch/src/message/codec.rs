@@ -2,6 +2,7 @@ use std::io;
 
 use mayfly_core::{
     artifact::MAX_FILES,
+    egress::MAX_DECISIONS,
     outcome::{MAX_REDACTION_NAME_BYTES, MAX_REDACTION_NAMES},
     self_test::{MAX_NAMED, MAX_TEXT_BYTES},
 };
@@ -22,6 +23,7 @@ pub const VERSION: u32 = 1;
 /// | 5 | jobs with secrets, which executors take out of their output: an order for one is no order for an older executor |
 /// | 6 | files with modes, and orders for such jobs likewise |
 /// | 7 | files that are kept of a run: orders for such jobs likewise, [`DispatchMessage::artifacts`], and what reports say of them |
+/// | 8 | jobs that may reach something outside: orders for such jobs likewise, and what reports say of it |
 /// | 9 | secrets that are not in the order: orders for jobs with secret files or named secrets likewise, and [`DispatchMessage::secrets`] |
 pub const READS: u32 = 9;
 
@@ -198,6 +200,9 @@ impl Wire for EventBatch {
                 )?;
             }
             if let super::SessionEvent::Finished { report, .. } = event {
+                if let Some(egress) = &report.egress {
+                    at_most("decisions about egress", egress.decisions.len(), MAX_DECISIONS)?;
+                }
                 if let Some(artifacts) = &report.artifacts {
                     at_most("files", artifacts.files.len(), MAX_FILES)?;
                     at_most("files that are left out", artifacts.left_out.len(), MAX_FILES)?;

@@ -27,6 +27,9 @@ pub const MODES_SINCE: u32 = 6;
 /// The first version in which a job may ask for files to be kept.
 pub const ARTIFACTS_SINCE: u32 = 7;
 
+/// The first version in which a job may reach something outside.
+pub const EGRESS_SINCE: u32 = 8;
+
 /// The first version in which the secrets of a job may be elsewhere than in its order, and may be files or named ones.
 pub const SECRETS_APART_SINCE: u32 = 9;
 
@@ -112,6 +115,8 @@ impl DispatchMessage {
         let resolved = &self.resolved;
         if !resolved.secret_files.is_empty() || !resolved.named_secrets.is_empty() {
             SECRETS_APART_SINCE
+        } else if resolved.egress.is_some() {
+            EGRESS_SINCE
         } else if !resolved.artifacts.is_empty() {
             ARTIFACTS_SINCE
         } else if self.resolved.files.iter().any(|file| file.mode.is_some()) {

@@ -173,6 +173,46 @@ fn what_is_no_message_is_refused() {
 }
 
 #[test]
+fn a_report_of_egress_is_for_those_who_read_it_and_lists_no_more_than_it_may() {
+    use mayfly_core::egress::{Decision, EgressRecord, MAX_DECISIONS, Reason, Verdict};
+    let decision = Decision {
+        at_ms: 1,
+        method: "CONNECT".to_owned(),
+        name: "a.test".to_owned(),
+        port: Some(443),
+        address: Some("93.184.216.34".parse().unwrap()),
+        class: None,
+        verdict: Verdict::Allowed,
+        reason: Reason::Allowed,
+        sent_bytes: 1,
+        received_bytes: 2,
+        took_ms: 3,
+    };
+    let finished = |count: usize| {
+        let mut report = report();
+        report.egress = Some(EgressRecord {
+            decisions: vec![decision.clone(); count],
+            ..EgressRecord::default()
+        });
+        SessionEvent::Finished {
+            attempt: attempt(1),
+            report: Box::new(report),
+        }
+    };
+    let said = |count: usize| EventBatch {
+        events: vec![finished(count)],
+        ..batch()
+    };
+    assert_eq!(finished(1).version(), EGRESS_SINCE);
+    let fits = said(MAX_DECISIONS);
+    assert_eq!(EventBatch::decode(&fits.encode()).unwrap(), fits);
+    assert!(matches!(
+        EventBatch::decode(&said(MAX_DECISIONS + 1).encode()),
+        Err(DecodeError::TooMany { .. })
+    ));
+}
+
+#[test]
 fn a_message_with_more_in_it_than_its_kind_allows_is_refused() {
     let fits = EventBatch {
         events: vec![SessionEvent::Closed; MAX_BATCH_EVENTS],

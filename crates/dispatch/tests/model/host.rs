@@ -330,5 +330,6 @@ pub(crate) fn report(state: EndState, cause: Cause, run: Option<u64>) -> RunRepo
         ended_at: DateTime::UNIX_EPOCH,
         uploaded: None,
         artifacts: None,
+        egress: None,
     }
 }

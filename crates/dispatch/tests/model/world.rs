@@ -433,6 +433,7 @@ fn resolved_job() -> ResolvedJob {
         asked: LimitsAsked::default(),
         limits: LimitRules::default().defaults,
         network: Network::None,
+        egress: None,
         runtime: "runc".to_owned(),
         on_output_limit: OnOutputLimit::Truncate,
         artifacts: Vec::new(),

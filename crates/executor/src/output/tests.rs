@@ -39,6 +39,7 @@ fn report() -> RunReport {
         ended_at: DateTime::<Utc>::UNIX_EPOCH,
         uploaded: None,
         artifacts: None,
+        egress: None,
     }
 }
 

@@ -34,6 +34,7 @@ fn report(evidence: Evidence, stdout: &str) -> RunReport {
         ended_at: DateTime::<Utc>::UNIX_EPOCH,
         uploaded: None,
         artifacts: None,
+        egress: None,
     }
 }
 

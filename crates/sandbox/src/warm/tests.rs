@@ -44,6 +44,7 @@ fn job(argv: &[&str], files: &[&str]) -> ResolvedJob {
         asked: Default::default(),
         limits: request.limits,
         network: request.network,
+        egress: None,
         runtime: request.runtime,
         on_output_limit: mayfly_core::policy::OnOutputLimit::Truncate,
         artifacts: Vec::new(),

@@ -4,26 +4,22 @@
 //! and nothing else is ever dialled or looked up, whatever a guard lets through.
 
 use std::{
-    collections::HashMap,
     io,
-    net::{IpAddr, Ipv4Addr, SocketAddr},
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use async_trait::async_trait;
 use mayfly_core::{job::ResolvedJob, outcome::KilledFor, run::RunReport, units::Span};
-use mayfly_egress::{
-    Caps, CheckedAddress, Dialler, EgressRecord, HostName, Outgoing, Policy, Proxy, Reason, Resolver, Verdict,
-};
+use mayfly_egress::{Caps, EgressRecord, Policy, Proxy, Reason, Verdict};
 use mayfly_sandbox::seam::{
     LiveOutput, Loopback, NoLiveOutput, OutputStream, Run, Sandbox as _, SandboxRequest,
 };
+use mayfly_testkit::internet::{Internet, answer};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
     sync::watch,
-    task::JoinSet,
 };
 
 use crate::support::{Bench, blob, limits, matcher, settled, text};
@@ -31,98 +27,10 @@ use crate::support::{Bench, blob, limits, matcher, settled, text};
 /// An address on the Internet that stands for one of a test's.
 const PUBLIC: &str = "93.184.216.34";
 
-/// Names, and the listeners that stand for their addresses.
-#[derive(Default)]
-struct Internet {
-    names: HashMap<&'static str, &'static str>,
-    doors: HashMap<SocketAddr, SocketAddr>,
-    dialled: Mutex<Vec<SocketAddr>>,
-    servers: JoinSet<()>,
-}
-
-/// A handle of it that is a resolver and a dialler.
-struct Shown(Arc<Internet>);
-
-#[async_trait]
-impl Resolver for Shown {
-    async fn resolve(&self, name: &HostName) -> io::Result<Vec<IpAddr>> {
-        let address = self.0.names.get(name.as_str()).ok_or(io::ErrorKind::NotFound)?;
-        Ok(vec![address.parse().unwrap()])
-    }
-}
-
-#[async_trait]
-impl Dialler for Shown {
-    async fn dial(&self, address: CheckedAddress) -> io::Result<Box<dyn Outgoing>> {
-        self.0.dialled.lock().unwrap().push(address.get());
-        let door = self.0.doors.get(&address.get());
-        let door = *door.ok_or(io::ErrorKind::ConnectionRefused)?;
-        assert!(door.ip().is_loopback());
-        let stream = TcpStream::connect(door).await?;
-        stream.set_nodelay(true)?;
-        Ok(Box::new(stream))
-    }
-}
-
-impl Internet {
-    fn name(mut self, name: &'static str, address: &'static str) -> Self {
-        self.names.insert(name, address);
-        self
-    }
-
-    /// A server at this port of an address, which does this with each connection.
-    async fn server<F>(
-        mut self,
-        address: &str,
-        port: u16,
-        serve: impl Fn(TcpStream) -> F + Send + 'static,
-    ) -> Self
-    where
-        F: Future<Output = io::Result<()>> + Send + 'static,
-    {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        let door = listener.local_addr().unwrap();
-        self.doors
-            .insert(SocketAddr::new(address.parse().unwrap(), port), door);
-        self.servers.spawn(async move {
-            let mut connections = JoinSet::new();
-            while let Ok((stream, _)) = listener.accept().await {
-                let serving = serve(stream);
-                connections.spawn(async move {
-                    // A job that goes away is no fault of the server's.
-                    let _: io::Result<()> = serving.await;
-                });
-            }
-        });
-        self
-    }
-
-    fn dialled(&self) -> Vec<String> {
-        self.dialled
-            .lock()
-            .unwrap()
-            .iter()
-            .map(ToString::to_string)
-            .collect()
-    }
-
-    fn proxy(self: &Arc<Self>, rules: &[&str], caps: Caps) -> Arc<Proxy> {
-        let policy = Policy::parse(rules.iter().copied(), Vec::new()).unwrap();
-        let (resolver, dialler) = (Shown(Arc::clone(self)), Shown(Arc::clone(self)));
-        Arc::new(Proxy::new(policy, caps, Arc::new(resolver), Arc::new(dialler)))
-    }
-}
-
-/// Reads a request's head and answers it with this body.
-async fn answer(mut stream: TcpStream, body: &[u8]) -> io::Result<()> {
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        head.push(stream.read_u8().await?);
-    }
-    let length = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
-    stream.write_all(length.as_bytes()).await?;
-    stream.write_all(body).await?;
-    stream.shutdown().await
+fn proxy(internet: &Arc<Internet>, rules: &[&str], caps: Caps) -> Arc<Proxy> {
+    let policy = Policy::parse(rules.iter().copied(), Vec::new()).unwrap();
+    let (resolver, dialler) = (Arc::new(internet.shown()), Arc::new(internet.shown()));
+    Arc::new(Proxy::new(policy, caps, resolver, dialler))
 }
 
 /// Says this without end, to a request or without one.
@@ -208,7 +116,11 @@ async fn a_program_that_knows_of_proxies_reaches_what_is_named_and_nothing_else(
         .server("10.0.0.7", 80, |stream| answer(stream, b"intranet"))
         .await;
     let internet = Arc::new(internet);
-    let proxy = internet.proxy(&["public.test", "inside.test", "cloud.test"], Caps::usual());
+    let proxy = proxy(
+        &internet,
+        &["public.test", "inside.test", "cloud.test"],
+        Caps::usual(),
+    );
     let program = r#"
 import socket, urllib.error, urllib.request
 
@@ -304,7 +216,7 @@ async fn tls_goes_to_the_name_that_was_asked_for_or_nowhere() {
                 stream.shutdown().await
             });
     let internet = Arc::new(internet.await);
-    let proxy = internet.proxy(&["public.test"], Caps::usual());
+    let proxy = proxy(&internet, &["public.test"], Caps::usual());
     let program = r#"
 import os, socket, ssl, urllib.parse
 proxy = urllib.parse.urlsplit(os.environ["HTTPS_PROXY"])
@@ -388,7 +300,7 @@ async fn a_redirect_and_an_endless_answer_end_where_they_have_to() {
         bytes: 8 << 20,
         ..Caps::usual()
     };
-    let proxy = internet.proxy(&["public.test", "public.test:8080"], caps);
+    let proxy = proxy(&internet, &["public.test", "public.test:8080"], caps);
     let program = r#"
 import urllib.error, urllib.request
 try:
@@ -422,7 +334,7 @@ async fn a_thousand_connections_are_served_a_hundred_at_a_time() {
         .server(PUBLIC, 80, |stream| answer(stream, &[b'y'; 5000]))
         .await;
     let internet = Arc::new(internet);
-    let proxy = internet.proxy(&["public.test"], Caps::usual());
+    let proxy = proxy(&internet, &["public.test"], Caps::usual());
     let program = r#"
 import socket
 whole = 0
@@ -466,7 +378,7 @@ async fn with_the_end_of_a_run_nothing_more_is_dialled() {
         .server(PUBLIC, 80, |stream| answer(stream, b"x"))
         .await;
     let internet = Arc::new(internet);
-    let proxy = internet.proxy(&["public.test"], Caps::usual());
+    let proxy = proxy(&internet, &["public.test"], Caps::usual());
     let (stop, stopped) = watch::channel(None);
     let live = Arc::new(StopWhenHeard(stop));
     let (report, record) = run_until(&bench, bench.python(RESTLESS), &proxy, stopped, live).await;
@@ -491,7 +403,7 @@ async fn a_run_that_nobody_awaits_any_more_dials_nothing() {
         .server(PUBLIC, 80, |stream| answer(stream, b"x"))
         .await;
     let internet = Arc::new(internet);
-    let proxy = internet.proxy(&["public.test"], Caps::usual());
+    let proxy = proxy(&internet, &["public.test"], Caps::usual());
     let job = bench.python(RESTLESS);
     let sandbox = bench.sandboxes.prepare(request(&bench, &job)).await.unwrap();
     let (said, mut heard) = watch::channel(None);
@@ -545,7 +457,7 @@ except OSError as error:
     if crate::support::on_gvisor() {
         return;
     }
-    let proxy = Arc::new(Internet::default()).proxy(&["public.test"], Caps::usual());
+    let proxy = proxy(&Arc::new(Internet::default()), &["public.test"], Caps::usual());
     let job = bench.python(program);
     let sandbox = bench.sandboxes.prepare(bench.request(&job)).await.unwrap();
     let run = Run {
@@ -570,7 +482,7 @@ async fn connections_that_stall_hold_a_bounded_share_of_the_executors_memory() {
         .server(PUBLIC, 80, endless)
         .await;
     let internet = Arc::new(internet);
-    let proxy = internet.proxy(&["public.test"], Caps::usual());
+    let proxy = proxy(&internet, &["public.test"], Caps::usual());
     let program = r#"
 import socket, time
 held = []
@@ -624,7 +536,7 @@ async fn the_tunnel_is_not_much_slower_than_the_stream_that_it_goes_through() {
         bytes: 1 << 30,
         ..Caps::usual()
     };
-    let proxy = internet.proxy(&["public.test"], caps);
+    let proxy = proxy(&internet, &["public.test"], caps);
     let wall = limits(|limits| limits.wall = Span::seconds(120));
     let raw = r"
 import os, time

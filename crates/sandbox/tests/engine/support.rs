@@ -252,6 +252,7 @@ impl Bench {
             asked: LimitsAsked::default(),
             limits: LimitRules::default().defaults,
             network: Network::None,
+            egress: None,
             runtime: runtime(),
             on_output_limit: OnOutputLimit::Truncate,
             artifacts: Vec::new(),

@@ -319,7 +319,7 @@ async fn a_tenant_sees_and_moves_its_own_rows_alone() {
             "SELECT content FROM output_blobs".to_owned(),
             "DELETE FROM artifact_pieces".to_owned(),
             "UPDATE artifact_pieces SET content = ''".to_owned(),
-            format!("UPDATE tenant_secrets SET tenant_id = '{other}', value_id = gen_random_uuid()"),
+            format!("INSERT INTO tenant_secrets VALUES ('{other}', 'X', gen_random_uuid(), '', now())"),
             "SELECT 1 FROM ready_jobs".to_owned(),
             "SELECT mayfly_make_partitions(1)".to_owned(),
             "ALTER TABLE jobs DISABLE ROW LEVEL SECURITY".to_owned(),

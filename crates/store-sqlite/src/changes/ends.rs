@@ -159,6 +159,7 @@ impl Writer<'_> {
             ended_at: report.ended_at,
             uploaded: None,
             artifacts: report.artifacts.clone(),
+            egress: report.egress.clone(),
         });
         let done = sqlx::query!(
             "/* result */

@@ -379,6 +379,7 @@ impl Default for Plan {
                 asked: LimitsAsked::default(),
                 limits: LimitRules::default().defaults,
                 network: Network::None,
+                egress: None,
                 runtime: "runc".to_owned(),
                 on_output_limit: OnOutputLimit::Truncate,
                 artifacts: Vec::new(),
@@ -546,6 +547,7 @@ pub fn report(state: EndState, cause: Cause, stdout: &[u8]) -> RunReport {
         ended_at: DateTime::UNIX_EPOCH,
         uploaded: None,
         artifacts: None,
+        egress: None,
     }
 }
 

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use chrono::{DateTime, Utc};
 use mayfly_core::{
     digest::Digest,
+    egress::{Decision, EgressRecord, Reason, Verdict},
     host::{HostFacts, Posture},
     id::{SandboxId, TenantId},
     job::InputFile,
@@ -12,7 +13,7 @@ use mayfly_core::{
         CapturedStream, Cause, EndState, Mismatch, MismatchSource, Redacted, Refusal, RefusalStage,
         StreamCount, Trouble, TroubleKind, Usage,
     },
-    run::{Origin, SandboxFacts, UserNamespace, WarmFacts},
+    run::{Origin, RunReport, SandboxFacts, UserNamespace, WarmFacts},
 };
 use mayfly_dispatch::message::SessionEvent;
 
@@ -77,6 +78,55 @@ pub async fn output_comes_back_byte_for_byte(place: Arc<dyn Place>) {
             assert_eq!(bench.job(message.job).await.report(), Some(&sent));
         }
     }
+}
+
+/// And its event names none of them.
+pub async fn what_a_run_asked_of_hosts_outside_comes_back(place: Arc<dyn Place>) {
+    let bench = Bench::new(place).await;
+    let mut client = bench.session().await;
+    let decision = |name: &str, verdict, reason| Decision {
+        at_ms: 7,
+        method: "CONNECT".to_owned(),
+        name: name.to_owned(),
+        port: Some(443),
+        address: Some(std::net::IpAddr::from([93, 184, 216, 34])),
+        class: None,
+        verdict,
+        reason,
+        sent_bytes: u64::MAX >> 12,
+        received_bytes: 3,
+        took_ms: 4,
+    };
+    let mut decisions: Vec<_> = HOSTILE
+        .iter()
+        .map(|name| decision(name, Verdict::Refused, Reason::BadName))
+        .collect();
+    decisions.push(decision("canary.test", Verdict::Allowed, Reason::Allowed));
+    let sent = RunReport {
+        egress: Some(EgressRecord {
+            counts: [(Verdict::Allowed, 1), (Verdict::Refused, HOSTILE.len() as u64)].into(),
+            decisions,
+            not_listed: 5,
+            sent_bytes: 6,
+            received_bytes: 7,
+        }),
+        ..success()
+    };
+    let message = bench.started(&Plan::once(), &mut client).await;
+    bench.send(&client.finish(message.attempt, sent.clone())).await;
+    assert_eq!(bench.job(message.job).await.report(), Some(&sent));
+    let events = bench.events(Default::default()).await;
+    let bodies = events
+        .iter()
+        .map(|event| String::from_utf8_lossy(&event.body).into_owned());
+    let finished = bodies
+        .filter(|body| body.contains("run_finished"))
+        .collect::<Vec<_>>();
+    assert!(
+        finished[0].contains("\"egress\":{\"counts\":{\"allowed\":1"),
+        "{finished:?}"
+    );
+    assert!(!finished[0].contains("canary"), "{finished:?}");
 }
 
 /// Every text of it.

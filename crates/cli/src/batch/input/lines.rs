@@ -140,6 +140,11 @@ impl Lines {
             env: merged(&base.env, own.env),
             secrets: merged(&base.secrets, own.secrets),
             secret_files: merged(&base.secret_files, own.secret_files),
+            egress: own
+                .egress
+                .into_iter()
+                .chain(base.egress.iter().cloned())
+                .collect(),
             labels: merged(&base.labels, own.labels),
             limits: own.limits.or(base.limits),
             runtime: own.runtime.or_else(|| base.runtime.clone()),

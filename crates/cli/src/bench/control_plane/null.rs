@@ -24,7 +24,7 @@ use mayfly_dispatch::{
     message::{Control, DispatchMessage, EventBatch, ExecutorFacts, Reply, Tick, VERSION, Wire as _},
     timing::Timing,
 };
-use mayfly_executor::{Executor, ExecutorParts, Listeners, NoBlobs, RunId};
+use mayfly_executor::{Executor, ExecutorParts, Listeners, NoBlobs, Outside, RunId};
 use mayfly_queue::seam::{
     DeadLetters, DeliveryTag, EventConsumer, EventPublisher, ExecutorLink, Health, LinkEvent, Output,
     OutputListener, PublishError, Queue, QueueError, ReplyAddress, SettleError,
@@ -91,6 +91,7 @@ pub(crate) async fn executor(common: &Common, args: NullExecutorArgs) -> Result<
         clock,
         listeners: Arc::new(Nobody),
         blobs: Arc::new(NoBlobs),
+        outside: Outside::of_host(Vec::new()),
         self_tests: None,
     });
     let (drain, abort, tasks) = (
@@ -206,6 +207,7 @@ impl ReadySandbox for NullReady {
             ended_at: self.clock.now(),
             uploaded: None,
             artifacts: None,
+            egress: None,
         }
         .into()
     }

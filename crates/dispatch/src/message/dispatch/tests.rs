@@ -106,6 +106,25 @@ fn an_order_with_named_secrets_or_secret_files_is_none_for_older_readers() {
 }
 
 #[test]
+fn an_order_with_egress_is_none_for_older_readers() {
+    let mut whole = order(1000);
+    let mut policy = mayfly_core::policy::Policy::default();
+    policy.egress.allow = vec!["pypi.org".to_owned()];
+    let spec = r#"{"image": "python", "command": ["true"], "egress": ["pypi.org"]}"#;
+    let spec: mayfly_core::job::JobSpec = serde_json::from_str(spec).unwrap();
+    let resolved = spec
+        .resolve(&policy, whole.resolved.pin.clone(), &Digest::of(b""))
+        .unwrap();
+    whole.resolved.egress = resolved.egress;
+    assert!(whole.resolved.egress.is_some());
+    assert_eq!(whole.least_version(), EGRESS_SINCE);
+    whole.v = whole.least_version();
+    let sent = places().equip(whole, READS, NOW);
+    assert_eq!(sent.v, EGRESS_SINCE);
+    assert_eq!(DispatchMessage::decode(&sent.encode()).unwrap(), sent);
+}
+
+#[test]
 fn an_order_with_modes_is_none_for_older_readers_and_stays_so_when_it_names_blobs() {
     let mut whole = order(5 << 20);
     whole.resolved.files[0].mode = mayfly_core::job::FileMode::new(0o640);
