@@ -4,6 +4,10 @@ mod support;
 
 use std::{io::Write as _, process::Stdio};
 
+#[cfg(feature = "fleet")]
+use mayfly_testkit::model::{Say, Shape};
+#[cfg(feature = "fleet")]
+use serde_json::json;
 use support::Mayfly;
 
 /// The folder of the examples.
@@ -207,4 +211,91 @@ fn a_name_of_ours_that_was_given_to_another_image_keeps_it() {
         String::from_utf8_lossy(&ensured.stdout),
         format!("node {shell}\n")
     );
+}
+
+/// The model can answer from nothing but what the program wrote in its sandbox: a number that was made there, and digests.
+#[cfg(feature = "fleet")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_cleans_a_table_and_plots_it_and_both_files_come_out() {
+    let Some(mayfly) = Mayfly::with_built("python-data") else {
+        return;
+    };
+    let program = std::fs::read_to_string(example("clean.py")).expect("an example of ours");
+    let program = format!("{program}\nimport secrets\nprint('nonce', secrets.token_hex(8))\n");
+    let server = mayfly_testkit::model::ModelServer::start(move |asked| match asked.results.first() {
+        None if asked.tools.is_empty() => Say::Text("I can't".to_owned()),
+        None => Say::call(
+            "run_python",
+            json!({"source": program, "keep": ["clean.csv", "sales.png"]}),
+        ),
+        Some(result) => Say::Text(format!("It said: {}", result.text)),
+    })
+    .await;
+    let table = example("sales.csv");
+    let out = tempfile::tempdir().expect("a folder for the test");
+    let out_arg = out
+        .path()
+        .join("results")
+        .to_str()
+        .expect("a name of ours")
+        .to_owned();
+    let transcript = out.path().join("transcript.json");
+    let ask = |further: &[&str]| {
+        let mut command = mayfly.command(["ask", "--image", "python-data", "--file", &table]);
+        command
+            .args(further)
+            .arg("Clean the table, and plot the sums by region")
+            .env_remove("MODEL")
+            .env("MODEL", "claude-scripted")
+            .env("ANTHROPIC_BASE_URL", server.base(Shape::Anthropic))
+            .env("ANTHROPIC_API_KEY", "a key of the test's own")
+            .stdin(Stdio::null());
+        tokio::task::spawn_blocking(move || command.output().expect("mayfly starts"))
+    };
+    let kept = transcript.to_str().expect("a name of ours");
+    let asked = ask(&["--out", &out_arg, "--transcript", kept])
+        .await
+        .expect("it ends");
+    let (answer, steps) = (
+        String::from_utf8_lossy(&asked.stdout).into_owned(),
+        String::from_utf8_lossy(&asked.stderr).into_owned(),
+    );
+    assert!(asked.status.success(), "{answer}{steps}");
+    assert!(steps.contains("2 of 2 files"), "{steps}");
+    let transcript = std::fs::read_to_string(&transcript).expect("it was written");
+    let transcript: serde_json::Value = serde_json::from_str(&transcript).expect("JSON");
+    let id = transcript["steps"][0]["calls"][0]["job"]
+        .as_str()
+        .expect("the job is named");
+    let shown = mayfly
+        .command(["job", "show", id, "--json"])
+        .output()
+        .expect("mayfly starts");
+    let record: serde_json::Value = serde_json::from_slice(&shown.stdout).expect("JSON");
+    assert_eq!(record["labels"]["run"], transcript["id"]);
+    for (index, name) in ["clean.csv", "sales.png"].into_iter().enumerate() {
+        let content = std::fs::read(out.path().join("results").join(name)).expect("it has come out");
+        let digest = mayfly_core::digest::Digest::of(&content).to_hex();
+        assert_eq!(record["artifacts"]["files"][index]["sha256"], digest);
+        // The program said it, the model read it, and it is what came out.
+        assert!(
+            answer.contains(&format!("{name} {} {digest}", content.len())),
+            "{answer}"
+        );
+    }
+    let nonce = regex::Regex::new("nonce [0-9a-f]{16}").expect("a pattern");
+    let nonce = nonce
+        .find(&answer)
+        .expect("it was made in the sandbox")
+        .as_str()
+        .to_owned();
+    assert!(record.to_string().contains(&nonce), "{nonce} {record}");
+    let audit = mayfly
+        .command(["audit", "list", "--job", id])
+        .output()
+        .expect("mayfly starts");
+    assert!(String::from_utf8_lossy(&audit.stdout).contains("run_finished"));
+    // Without the tool there is no such answer.
+    let without = ask(&["--no-tools"]).await.expect("it ends");
+    assert_eq!(String::from_utf8_lossy(&without.stdout), "I can't\n");
 }

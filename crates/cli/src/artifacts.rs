@@ -1,7 +1,12 @@
 //! Files that a job has left: listed, and written into a folder here. The job chose their names, so that they are treated as
 //! an attacker's: nothing is followed, nothing is replaced unless somebody says so, and nothing lands outside of the folder.
 
-use std::{io::Write as _, path::Path, process::ExitCode};
+use std::{
+    collections::BTreeMap,
+    io::Write as _,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use async_trait::async_trait;
 use mayfly_core::{
@@ -157,47 +162,97 @@ async fn save(
     out: &Path,
     force: bool,
 ) -> Result<ExitCode, Failure> {
-    let folder = Folder::open(out).map_err(|error| {
-        let error = anyhow::Error::new(error).context(format!("the folder {} can't be used", out.display()));
-        Failure::new(exit::NO_OUTPUT, error)
-    })?;
-    let (mut written, mut bytes) = (0, 0);
+    let mut saving = Saving::into(out)?;
     for index in wanted {
-        let Some(file) = artifacts.files.get(*index) else {
-            continue;
-        };
-        let mut new = match folder.create(file.name.as_bytes(), force) {
+        if let Some(file) = artifacts.files.get(*index) {
+            saving.one(files, *index, file, force).await?;
+        }
+    }
+    Ok(saving.told())
+}
+
+/// Files of jobs on their way into a folder.
+pub(crate) struct Saving {
+    folder: Folder,
+    out: PathBuf,
+    /// The names of those that are there by now, and how many bytes they have.
+    written: BTreeMap<Vec<u8>, u64>,
+    failed: usize,
+}
+
+impl Saving {
+    /// Opens the folder, which is made where there is none.
+    pub(crate) fn into(out: &Path) -> Result<Self, Failure> {
+        let folder = Folder::open(out).map_err(|error| {
+            let error =
+                anyhow::Error::new(error).context(format!("the folder {} can't be used", out.display()));
+            Failure::new(exit::NO_OUTPUT, error)
+        })?;
+        Ok(Self {
+            folder,
+            out: out.to_owned(),
+            written: BTreeMap::new(),
+            failed: 0,
+        })
+    }
+
+    /// All files of a further job. One of a name that an earlier job has written takes its place, and no other file is
+    /// replaced.
+    pub(crate) async fn job(&mut self, files: &dyn Files) -> Result<(), Failure> {
+        let artifacts = files.list().await?.unwrap_or_default();
+        for note in notes(&artifacts) {
+            say(&format!("mayfly: {note}"));
+        }
+        for (index, file) in artifacts.files.iter().enumerate() {
+            let is_ours = self.written.contains_key(file.name.as_bytes());
+            self.one(files, index, file, is_ours).await?;
+        }
+        Ok(())
+    }
+
+    async fn one(
+        &mut self,
+        files: &dyn Files,
+        index: usize,
+        file: &Artifact,
+        replace: bool,
+    ) -> Result<(), Failure> {
+        let shown = || name(file.name.as_bytes());
+        let mut new = match self.folder.create(file.name.as_bytes(), replace) {
             Ok(new) => new,
             Err(error) => {
-                say(&format!(
-                    "mayfly: {} is not written: {error}",
-                    name(file.name.as_bytes())
-                ));
-                continue;
+                say(&format!("mayfly: {} is not written: {error}", shown()));
+                self.failed += 1;
+                return Ok(());
             }
         };
-        match copy(files, *index, file, &mut new).await {
-            Ok(()) => new.keep(),
-            Err(failure) => {
-                return Err(failure.about(format!(
-                    "{} is not whole, and not kept",
-                    name(file.name.as_bytes())
-                )));
-            }
-        }
-        written += 1;
-        bytes += file.bytes;
+        copy(files, index, file, &mut new)
+            .await
+            .map_err(|failure| failure.about(format!("{} is not whole, and not kept", shown())))?;
+        new.keep();
+        self.written.insert(file.name.as_bytes().to_vec(), file.bytes);
+        Ok(())
     }
-    let size = ByteSize::bytes(bytes);
-    say(&format!(
-        "mayfly: {written} of {} files ({size}) written into {}",
-        wanted.len(),
-        shown(&out.display().to_string())
-    ));
-    if written == wanted.len() {
-        Ok(ExitCode::SUCCESS)
-    } else {
-        Ok(ExitCode::from(exit::NO_OUTPUT))
+
+    /// Says how many were written, and whether all that came were.
+    pub(crate) fn told(self) -> ExitCode {
+        let size = ByteSize::bytes(self.written.values().sum());
+        let count = self.written.len();
+        say(&format!(
+            "mayfly: {count} of {} files ({size}) written into {}",
+            count + self.failed,
+            shown(&self.out.display().to_string())
+        ));
+        if self.failed == 0 {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::from(exit::NO_OUTPUT)
+        }
+    }
+
+    /// Whether anything came.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.written.is_empty() && self.failed == 0
     }
 }
 

@@ -24,6 +24,7 @@ use mayfly_agent::{
     tool::Approval,
     toolbox::{self, GivenFile},
 };
+use mayfly_client::Client;
 use mayfly_core::image::ImageName;
 use mayfly_settings::Surroundings;
 use mayfly_tools::{Options, Toolbox, USUAL_CHARACTERS};
@@ -34,11 +35,13 @@ use uuid::Uuid;
 use self::approve::Asker;
 use crate::{
     args::{Common, ask::AskArgs},
+    artifacts::Saving,
     backend::Backend,
     context::surroundings,
     embedded::Requests,
     exit,
     failure::Failure,
+    remote::AtServer,
     run::{input_file, read},
     terminal::{print, say},
 };
@@ -67,6 +70,7 @@ pub(crate) async fn ask(common: &Common, args: AskArgs) -> Result<ExitCode, Fail
     let files = files(&args.files)?;
     let bounds = bounds(&args);
     let transcript = args.transcript.as_deref().map(Transcript::open).transpose()?;
+    let mut saving = args.out.as_deref().map(Saving::into).transpose()?;
     let id = Uuid::now_v7().to_string();
     let backend = tokio::select! {
         backend = Backend::of(common) => backend?,
@@ -96,11 +100,33 @@ pub(crate) async fn ask(common: &Common, args: AskArgs) -> Result<ExitCode, Fail
         Ok(until_stopped(&agent, &task, args.quiet, &mut requests).await)
     };
     let run: Result<Option<Run>, Failure> = run.await;
+    // While there is somebody to ask for them.
+    let saved = match (&run, &mut saving) {
+        (Ok(Some(run)), Some(saving)) => save(run, &backend.client, saving).await,
+        _ => Ok(()),
+    };
     backend.stop().await;
     let Some(run) = run? else {
         return Ok(ExitCode::from(exit::STOPPED));
     };
-    report(&args, Document { id, run }, transcript)
+    let code = report(&args, Document { id, run }, transcript)?;
+    saved?;
+    match saving {
+        Some(saving) if !saving.is_empty() || !args.quiet => {
+            let told = saving.told();
+            // An answer without its files is not all that was asked for.
+            Ok(if code == ExitCode::SUCCESS { told } else { code })
+        }
+        _ => Ok(code),
+    }
+}
+
+/// Writes what the programs of a run have kept, first to last.
+async fn save(run: &Run, client: &Client, saving: &mut Saving) -> Result<(), Failure> {
+    for job in run.jobs() {
+        saving.job(&AtServer::new(client.clone(), job)).await?;
+    }
+    Ok(())
 }
 
 /// A run with the id that its jobs have as their label.

@@ -20,6 +20,7 @@ use mayfly_settings::Settings;
 
 pub(crate) use self::{
     accounts::{KeyFile, key, key_made, key_name, print_keys, print_tenants, tenant, tenant_made},
+    artifacts::AtServer,
     fleet::{dead_letter, executor, image},
     jobs::{cancel, job, logs},
     lists::audit,

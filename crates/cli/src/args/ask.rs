@@ -13,6 +13,7 @@ use mayfly_core::{image::ImageName, units::Span};
 #[command(
     after_help = "Examples:\n  mayfly ask \"What is the 30th Fibonacci number? Use code.\"\n  \
                         mayfly ask --file data.csv \"Which column has the most empty cells?\"\n  \
+                        mayfly ask --image python-data --file data.csv --out results \"Clean it, and plot the sums\"\n  \
                         mayfly ask --model ollama/qwen3 --steps 5 \"How many primes are below a million?\""
 )]
 pub(crate) struct AskArgs {
@@ -75,6 +76,11 @@ pub(crate) struct AskArgs {
     /// A file with variables, instead of `.env` in the working directory.
     #[arg(long, value_name = "FILE")]
     pub(crate) env_file: Option<PathBuf>,
+
+    /// Write the files that programs of the model were asked to keep, and their figures, into this folder. Of two programs
+    /// that keep a file of one name the later one's is there; what was there before is never replaced.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
 
     /// Write the transcript, JSON with the id of each job, into this file.
     #[arg(long, value_name = "FILE")]
