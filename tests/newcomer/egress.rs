@@ -3,7 +3,7 @@
 
 mod support;
 
-use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, io, net::IpAddr, path::Path, process::Command, sync::Arc, time::Duration};
 
 use mayfly_cli::embedded::{Embedded, EmbeddedParts, OneListener, Submission};
 use mayfly_core::{
@@ -30,6 +30,17 @@ use mayfly_telemetry::SystemClock;
 use mayfly_testkit::internet::{Internet, answer};
 use serde_json::{Value, json};
 use support::Mayfly;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+use tokio_rustls::{
+    TlsAcceptor,
+    rustls::{
+        ServerConfig,
+        pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+    },
+};
 
 /// An address on the Internet that stands for one of the test's, and another.
 const PUBLIC: &str = "93.184.216.34";
@@ -38,7 +49,9 @@ const OURS: &str = "93.184.216.99";
 const SECRET: &str = "correct-horse-battery";
 
 /// Asks for each of its arguments, and says what came of it.
-const PROGRAM: &str = "import os, sys, urllib.error, urllib.request\n\
+const PROGRAM: &str = "import os, socket, sys, urllib.error, urllib.request\n\
+try: socket.socket()\n\
+except OSError: print('no socket')\n\
 for url in sys.argv[1:]:\n    \
     url = url.replace('TOKEN', os.environ.get('TOKEN', ''))\n    \
     try:\n        \
@@ -50,14 +63,12 @@ struct Ground {
     embedded: Embedded,
     store: Arc<SqliteStore>,
     internet: Arc<Internet>,
-    _mayfly: Mayfly,
+    image: &'static str,
+    mayfly: Mayfly,
 }
 
 impl Ground {
     async fn set_up() -> Option<Self> {
-        let mayfly = Mayfly::with_python()?;
-        let store = SqliteStore::open(&mayfly.database()).await;
-        let store = Arc::new(store.expect("the database opens"));
         let internet = Internet::default()
             .name("files.example.test", PUBLIC)
             .name("ours.example.test", OURS)
@@ -66,6 +77,13 @@ impl Ground {
             .await
             .server(OURS, 80, |stream| answer(stream, b"ours"))
             .await;
+        Self::on(Mayfly::with_python()?, "python", internet).await
+    }
+
+    /// Roles that reach this Internet, and whose jobs have this image.
+    async fn on(mayfly: Mayfly, image: &'static str, internet: Internet) -> Option<Self> {
+        let store = SqliteStore::open(&mayfly.database()).await;
+        let store = Arc::new(store.expect("the database opens"));
         let internet = Arc::new(internet);
         let config = SandboxConfig {
             engine: std::env::var_os("DOCKER_HOST").and_then(|address| address.into_string().ok()),
@@ -103,24 +121,29 @@ impl Ground {
             embedded,
             store,
             internet,
-            _mayfly: mayfly,
+            image,
+            mayfly,
         })
     }
 
     /// A job that asks for this, by a policy that lets jobs reach what is below `example.test`.
     async fn job(&self, egress: Value, urls: &[&str]) -> Result<ResolvedJob, Faults> {
-        let spec: JobSpec = serde_json::from_value(json!({
-            "image": "python",
+        let spec = json!({
+            "image": self.image,
             "source": {"text": Blob::from(PROGRAM)},
             "args": urls,
             "secrets": {"TOKEN": SECRET},
             "egress": egress,
             "limits": {"wall": "60s"},
-        }))
-        .expect("a job that can be read");
+        });
+        self.resolved(spec).await
+    }
+
+    async fn resolved(&self, spec: Value) -> Result<ResolvedJob, Faults> {
+        let spec: JobSpec = serde_json::from_value(spec).expect("a job that can be read");
         let mut policy = Policy::default();
         policy.egress.allow = vec!["*.example.test".to_owned()];
-        let pin = self.store.find_image("python").await;
+        let pin = self.store.find_image(self.image).await;
         let pin = pin
             .expect("the database answers")
             .expect("the image is pinned")
@@ -131,6 +154,10 @@ impl Ground {
     /// What a job has written, and its report.
     async fn run(&self, egress: Value, urls: &[&str]) -> (String, RunReport) {
         let resolved = self.job(egress, urls).await.expect("a job without faults");
+        self.ended(resolved).await
+    }
+
+    async fn ended(&self, resolved: ResolvedJob) -> (String, RunReport) {
         let submission = Submission {
             resolved,
             labels: BTreeMap::new(),
@@ -233,7 +260,7 @@ async fn a_job_that_asked_for_nothing_has_no_way_out_and_none_asks_for_more_than
         return;
     };
     let (said, report) = ground.run(json!([]), &["http://files.example.test/a"]).await;
-    assert_eq!(said, "no way out\n");
+    assert_eq!(said, "no socket\nno way out\n");
     assert_eq!(report.egress, None);
     assert_eq!(ground.internet.dialled(), Vec::<String>::new());
     for (egress, code) in [
@@ -252,4 +279,166 @@ async fn a_job_that_asked_for_nothing_has_no_way_out_and_none_asks_for_more_than
         assert_eq!(found, [("egress[0]", code)], "{egress}");
     }
     ground.embedded.stop().await;
+}
+
+/// Makes a wheel with a compiled module of one that the image has, so that its interpreter can load it.
+const MAKES_A_WHEEL: &str = "import importlib.util, pathlib, sys, zipfile\n\
+source = pathlib.Path(importlib.util.find_spec('kiwisolver').origin).parent\n\
+tag = f'cp{sys.version_info.major}{sys.version_info.minor}'\n\
+name = f'kiwisolver-99.0-{tag}-{tag}-linux_x86_64.whl'\n\
+info = 'kiwisolver-99.0.dist-info'\n\
+files = {f'kiwisolver/{path.name}': path.read_bytes() for path in source.iterdir() if path.is_file()}\n\
+files[f'{info}/METADATA'] = b'Metadata-Version: 2.1\\nName: kiwisolver\\nVersion: 99.0\\n'\n\
+files[f'{info}/WHEEL'] = f'Wheel-Version: 1.0\\nGenerator: test\\nRoot-Is-Purelib: false\\nTag: {tag}-{tag}-linux_x86_64\\n'.encode()\n\
+files[f'{info}/RECORD'] = ''.join(f'{path},,\\n' for path in [*files, f'{info}/RECORD']).encode()\n\
+with zipfile.ZipFile(name, 'w', zipfile.ZIP_DEFLATED) as wheel:\n    \
+for path, content in files.items(): wheel.writestr(path, content)\n\
+assert any(path.endswith('.so') for path in files), list(files)\n\
+print(name)\n";
+
+/// Installs it from the index, and uses what is compiled.
+const INSTALLS: &str = "import subprocess, sys\n\
+pip = [sys.executable, '-m', 'pip', 'install', '--no-cache-dir', '--disable-pip-version-check', '--no-deps', '--target', '/work/lib',\n    \
+'--index-url', 'https://pypi.example.test/simple/', '--cert', '/work/ca.pem', 'kiwisolver==99.0']\n\
+done = subprocess.run(pip, capture_output=True, text=True)\n\
+if done.returncode: sys.exit(done.stdout + done.stderr)\n\
+sys.path.insert(0, '/work/lib')\n\
+import kiwisolver\n\
+from kiwisolver import _cext\n\
+x = kiwisolver.Variable('x')\n\
+solver = kiwisolver.Solver()\n\
+solver.addConstraint(x == 42)\n\
+solver.updateVariables()\n\
+print(_cext.__file__, x.value())\n";
+
+/// A certificate of nobody's for a name, and its key, in PEM; none where there is nothing to make one with.
+fn certificate(folder: &Path, name: &str) -> Option<(Vec<u8>, Vec<u8>)> {
+    let (chain, key) = (folder.join("chain.pem"), folder.join("key.pem"));
+    let made = Command::new("openssl")
+        .args([
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-nodes",
+        ])
+        .args(["-days", "2", "-subj", "/CN=mayfly", "-addext"])
+        .arg(format!("subjectAltName=DNS:{name}"))
+        .arg("-keyout")
+        .arg(&key)
+        .arg("-out")
+        .arg(&chain)
+        .output()
+        .ok()?;
+    assert!(made.status.success(), "{made:?}");
+    let read = |path| std::fs::read(path).expect("it was made");
+    Some((read(&chain), read(&key)))
+}
+
+/// Answers one request of an index that has one wheel.
+async fn index(stream: TcpStream, tls: TlsAcceptor, wheel: Arc<(String, Vec<u8>)>) -> io::Result<()> {
+    let mut stream = tls.accept(stream).await?;
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await?);
+    }
+    let (name, bytes) = &*wheel;
+    let (kind, body) = if head.starts_with(b"GET /simple/kiwisolver/ ") {
+        let page = format!("<!DOCTYPE html><html><body><a href=\"/files/{name}\">{name}</a></body></html>");
+        ("text/html", page.into_bytes())
+    } else {
+        ("application/octet-stream", bytes.clone())
+    };
+    let length = body.len();
+    let said = format!(
+        "HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+    );
+    stream.write_all(said.as_bytes()).await?;
+    stream.write_all(&body).await?;
+    stream.shutdown().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pip_installs_a_compiled_package_from_an_index_that_the_policy_names() {
+    let Some(mayfly) = Mayfly::with_built("python-data") else {
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a folder for the test");
+    let Some((chain, key)) = certificate(folder.path(), "pypi.example.test") else {
+        return support::skip("openssl is not here, which makes the certificate");
+    };
+    let config = ServerConfig::builder().with_no_client_auth().with_single_cert(
+        CertificateDer::pem_slice_iter(&chain)
+            .collect::<Result<_, _>>()
+            .expect("PEM"),
+        PrivateKeyDer::from_pem_slice(&key).expect("PEM"),
+    );
+    let tls = TlsAcceptor::from(Arc::new(config.expect("a certificate and its key")));
+    // The wheel is made in a sandbox, of what its own image has.
+    let program = mayfly.file("wheel.py", MAKES_A_WHEEL.as_bytes());
+    let out = folder.path().join("out");
+    let made = mayfly
+        .command([
+            "run",
+            "--quiet",
+            "--image",
+            "python-data",
+            "--artifact",
+            "*.whl",
+            "--out",
+        ])
+        .arg(&out)
+        .arg(&program)
+        .output()
+        .expect("mayfly starts");
+    let (name, said) = (
+        String::from_utf8_lossy(&made.stdout),
+        String::from_utf8_lossy(&made.stderr),
+    );
+    assert!(made.status.success(), "{name}{said}");
+    let name = name.trim().to_owned();
+    let bytes = std::fs::read(out.join(&name)).expect("it has come out");
+    let wheel = Arc::new((name.clone(), bytes));
+    let internet = Internet::default().name("pypi.example.test", PUBLIC);
+    let internet = internet
+        .server(PUBLIC, 443, move |stream| {
+            index(stream, tls.clone(), Arc::clone(&wheel))
+        })
+        .await;
+    let Some(ground) = Ground::on(mayfly, "python-data", internet).await else {
+        return;
+    };
+    let spec = json!({
+        "image": "python-data",
+        "source": {"text": Blob::from(INSTALLS)},
+        "files": [{"path": "ca.pem", "content": Blob::from(chain)}],
+        "egress": ["pypi.example.test:443"],
+        "limits": {"wall": "120s", "memory": "512MiB", "work": "128MiB"},
+    });
+    let resolved = ground.resolved(spec).await.expect("a job without faults");
+    let (said, report) = ground.ended(resolved).await;
+    assert!(
+        said.starts_with("/work/lib/kiwisolver/_cext") && said.ends_with(" 42.0\n"),
+        "{said}"
+    );
+    let record = report.egress.expect("it had egress");
+    // The page of the index, and the wheel; pip keeps a connection until it ends, and the run ends with it.
+    let through = record.decisions.iter().filter(|one| {
+        let asked = (one.method.as_str(), one.name.as_str(), one.port);
+        asked == ("CONNECT", "pypi.example.test", Some(443))
+            && matches!(one.reason, Reason::Allowed | Reason::RunOver)
+    });
+    assert_eq!((through.count(), record.decisions.len()), (2, 2), "{record:?}");
+    assert!(record.received_bytes > 10_000, "{record:?}");
+    assert!(
+        ground
+            .internet
+            .dialled()
+            .iter()
+            .all(|address| *address == format!("{PUBLIC}:443"))
+    );
+    ground.embedded.stop().await;
+    drop(ground.mayfly);
 }

@@ -248,7 +248,7 @@ async fn a_model_cleans_a_table_and_plots_it_and_both_files_come_out() {
             .env_remove("MODEL")
             .env("MODEL", "claude-scripted")
             .env("ANTHROPIC_BASE_URL", server.base(Shape::Anthropic))
-            .env("ANTHROPIC_API_KEY", "a key of the test's own")
+            .env("ANTHROPIC_API_KEY", "sk-of-the-test")
             .stdin(Stdio::null());
         tokio::task::spawn_blocking(move || command.output().expect("mayfly starts"))
     };
@@ -261,7 +261,7 @@ async fn a_model_cleans_a_table_and_plots_it_and_both_files_come_out() {
         String::from_utf8_lossy(&asked.stderr).into_owned(),
     );
     assert!(asked.status.success(), "{answer}{steps}");
-    assert!(steps.contains("2 of 2 files"), "{steps}");
+    assert!(steps.contains("3 of 3 files"), "{steps}");
     let transcript = std::fs::read_to_string(&transcript).expect("it was written");
     let transcript: serde_json::Value = serde_json::from_str(&transcript).expect("JSON");
     let id = transcript["steps"][0]["calls"][0]["job"]
@@ -283,6 +283,8 @@ async fn a_model_cleans_a_table_and_plots_it_and_both_files_come_out() {
             "{answer}"
         );
     }
+    // And the figure that it left open.
+    assert!(out.path().join("results/figure-1.png").exists());
     let nonce = regex::Regex::new("nonce [0-9a-f]{16}").expect("a pattern");
     let nonce = nonce
         .find(&answer)

@@ -188,3 +188,45 @@ fn output_stands_in_it_only_as_a_commitment_under_the_runs_salt() {
         finished(&Salt::from_bytes([8; 32]))
     );
 }
+
+#[test]
+fn what_a_run_asked_of_hosts_is_committed_to_under_its_salt_and_not_named() {
+    use crate::egress::{Decision, Reason};
+    let decision = |name: &str| Decision {
+        at_ms: 1,
+        method: "GET".to_owned(),
+        name: name.to_owned(),
+        port: Some(80),
+        address: None,
+        class: None,
+        verdict: Verdict::Allowed,
+        reason: Reason::Allowed,
+        sent_bytes: 2,
+        received_bytes: 3,
+        took_ms: 4,
+    };
+    let record = |name: &str| EgressRecord {
+        decisions: vec![decision(name)],
+        counts: [(Verdict::Allowed, 1)].into(),
+        not_listed: 0,
+        sent_bytes: 2,
+        received_bytes: 3,
+    };
+    let (salt, other) = (Salt::from_bytes([7; 32]), Salt::from_bytes([8; 32]));
+    let told = EgressSummary::new(&record("canary.test"), &salt);
+    assert_eq!(told, EgressSummary::new(&record("canary.test"), &salt));
+    for summary in [
+        EgressSummary::new(&record("canary.test"), &other),
+        EgressSummary::new(&record("other.test"), &salt),
+    ] {
+        assert_ne!(summary.decisions, told.decisions);
+    }
+    let text = serde_json::to_string(&told).unwrap();
+    assert!(
+        text.starts_with("{\"counts\":{\"allowed\":1}") && !text.contains("canary"),
+        "{text}"
+    );
+    // Without the salt nobody can try names.
+    let plain = Digest::of(&canonical_json(&record("canary.test").decisions));
+    assert_ne!(told.decisions, plain);
+}
