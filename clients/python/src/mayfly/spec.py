@@ -237,10 +237,7 @@ def _file(path: str, content: Content | File) -> dict[str, Any]:
 
 
 def _secrets(places: Mapping[str, str | NamedSecret]) -> dict[str, Any]:
-    return {
-        place: {"named": value.name} if isinstance(value, NamedSecret) else value
-        for place, value in places.items()
-    }
+    return {place: {"named": value.name} if isinstance(value, NamedSecret) else value for place, value in places.items()}
 
 
 def _archive(position: int, archive: Archive) -> dict[str, Any]:
