@@ -34,6 +34,7 @@ mod news;
 mod orphans;
 mod quotas;
 mod reasons;
+mod results;
 mod schedule;
 mod secrets;
 mod shares;
