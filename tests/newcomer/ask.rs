@@ -570,3 +570,34 @@ async fn files_that_programs_keep_come_out_and_replace_nothing_that_was_there() 
     assert!(job(&mayfly, last).to_string().contains(&digest));
     assert_nothing_acts("the steps", &steps);
 }
+
+/// What is asked of it is told to the model, and goes with each job; the policy decides.
+#[tokio::test(flavor = "multi_thread")]
+async fn hosts_that_were_named_are_told_to_the_model_and_asked_for_with_each_program() {
+    let Some(mayfly) = Mayfly::with_python() else {
+        return;
+    };
+    let server = server(|asked| match asked.turns {
+        0 => Say::call(
+            "run_python",
+            json!({"source": "import os\nprint(os.environ.get('HTTPS_PROXY', 'no proxy'))"}),
+        ),
+        _ => Say::Text(asked.results[0].text.clone()),
+    })
+    .await;
+    let args = ["--allow-host", "a.example.test", "Where is it?"];
+    let refused = ask(&mayfly, &server, 0, &args).await;
+    let told = text(&refused.stdout);
+    assert!(told.contains("the policy lets jobs reach: nothing"), "{told}");
+    let mut command = command(&mayfly, &server, 0, &args);
+    command.env("MAYFLY_POLICY__EGRESS__ALLOW", "*.example.test");
+    let allowed = output(command).await;
+    let told = text(&allowed.stdout);
+    assert!(
+        told.contains("http://127.0.0.1:3128"),
+        "{told}{}",
+        text(&allowed.stderr)
+    );
+    let tools = server.asked()[0].body.to_string();
+    assert!(tools.contains("no network but for these hosts"), "{tools}");
+}

@@ -158,6 +158,7 @@ mod tests {
             answer_within: Duration::from_secs(9),
             progress_every: PROGRESS_EVERY,
             characters: USUAL_CHARACTERS,
+            egress: Vec::new(),
             labels: BTreeMap::new(),
         };
         let toolbox = Toolbox::new(client, options);

@@ -229,6 +229,7 @@ fn options(args: &AskArgs, backend: &Backend, id: &str) -> Result<Options, Failu
         answer_within: args.time.as_duration(),
         progress_every: toolbox::PROGRESS_EVERY,
         characters: USUAL_CHARACTERS,
+        egress: args.allow_host.clone(),
         labels: [(RUN_LABEL.to_owned(), id.to_owned())].into(),
     })
 }

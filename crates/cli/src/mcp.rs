@@ -79,6 +79,7 @@ pub(crate) fn options(settings: &Settings) -> Result<Options, Failure> {
         answer_within,
         progress_every: LONGEST_SILENCE.min(answer_within / NOTICES),
         characters: tools.characters,
+        egress: tools.egress.clone(),
         labels: Default::default(),
     })
 }

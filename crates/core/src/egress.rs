@@ -3,7 +3,7 @@
 
 use mayfly_reach::{Caps, Policy, Rule};
 pub use mayfly_reach::{Decision, EgressRecord, IpNet, Reason, Verdict};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{
     fault::{Fault, Faults},
@@ -31,6 +31,7 @@ const LONGEST_REQUEST: Span = Span::seconds(24 * 3600);
 pub struct EgressRules {
     /// What a job may ask for: each of its rules must be covered by one of these, at most 64. With none of them no job has
     /// egress.
+    #[serde(deserialize_with = "list")]
     pub allow: Vec<String>,
     /// Connections at a time, at most 64.
     pub connections: u32,
@@ -52,6 +53,26 @@ impl Default for EgressRules {
             request_time: Span::seconds(3600),
         }
     }
+}
+
+/// A list of texts, or one text with commas between them, as a variable of the environment has it.
+fn list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(
+        untagged,
+        expecting = "expected a list of rules, or one text with commas between them"
+    )]
+    enum Written {
+        List(Vec<String>),
+        Text(String),
+    }
+    Ok(match Written::deserialize(deserializer)? {
+        Written::List(list) => list,
+        Written::Text(text) => {
+            let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+            parts.map(ToOwned::to_owned).collect()
+        }
+    })
 }
 
 /// What is in force for a job that may reach something.
@@ -229,6 +250,10 @@ mod tests {
     #[test]
     fn rules_and_bounds_that_nobody_can_go_by_are_refused() {
         assert_eq!(rules(&["pypi.org", "*.example.com"]).check(), Ok(()));
+        let written: EgressRules =
+            serde_json::from_str(r#"{"allow": "pypi.org, *.example.com:80"}"#).unwrap();
+        assert_eq!(written.allow, ["pypi.org", "*.example.com:80"]);
+        assert!(serde_json::from_str::<EgressRules>(r#"{"allow": 7}"#).is_err());
         let wrong = EgressRules {
             connections: 65,
             requests: 0,

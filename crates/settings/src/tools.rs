@@ -17,6 +17,9 @@ pub struct ToolSettings {
     pub answer_within: Span,
     /// Characters of each stream that an answer holds.
     pub characters: usize,
+    /// Hosts that their programs ask to reach, as rules; `policy.egress.allow` of where they run has to cover them.
+    #[serde(default, deserialize_with = "list")]
+    pub egress: Vec<String>,
 }
 
 /// The Model Context Protocol over HTTP.
@@ -49,6 +52,7 @@ impl Default for ToolSettings {
             shell: false,
             answer_within: Span::seconds(50),
             characters: 4000,
+            egress: Vec::new(),
         }
     }
 }

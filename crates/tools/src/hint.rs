@@ -54,7 +54,7 @@ const FAILURES: &[(&str, &str)] = &[
         "Work on less at a time: the memory of a sandbox is bounded.",
     ),
 ];
-const NO_NETWORK: &str = "There is no network: pass what is needed with `files`.";
+const NO_NETWORK: &str = "There is no network but for the hosts that the tool names, if it names any: pass what is needed with `files`.";
 
 /// Bytes at the end of a stream among which the last words of a program are.
 const LAST_WORDS: usize = 2000;

@@ -281,6 +281,7 @@ mod tests {
             answer_within: std::time::Duration::from_secs(50),
             progress_every: std::time::Duration::from_secs(5),
             characters: 100,
+            egress: Vec::new(),
             labels: Default::default(),
         };
         let schema = crate::definition::all(&options).remove(0).output_schema;

@@ -107,7 +107,7 @@ impl Program {
                 ..LimitsAsked::default()
             },
             network: None,
-            egress: Vec::new(),
+            egress: toolbox.options.egress.clone(),
             runtime: None,
             artifacts: self.keep,
             artifacts_after: KeepAfter::AnyEnd,

@@ -30,6 +30,8 @@ pub struct Options {
     pub progress_every: Duration,
     /// Characters of each stream that an answer holds: the first ones and the last ones.
     pub characters: usize,
+    /// Hosts that each job asks to reach, as rules; the policy of where they run has to cover them.
+    pub egress: Vec<String>,
     /// Labels of each job, beside `tool`.
     pub labels: BTreeMap<String, String>,
 }

@@ -33,6 +33,11 @@ pub(crate) struct AskArgs {
     #[arg(long, value_name = "IMAGE")]
     pub(crate) image: Option<ImageName>,
 
+    /// Let programs of the model reach a host: `pypi.org`, `*.example.com:8443`. The policy says what may be asked for
+    /// (`policy.egress.allow`). May be given again.
+    #[arg(long, value_name = "RULE")]
+    pub(crate) allow_host: Vec<String>,
+
     /// Let the model run shell scripts too.
     #[arg(long)]
     pub(crate) shell: bool,
