@@ -162,7 +162,7 @@ pub struct Mismatch {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum MismatchSource {
-    /// The engine's inspect call.
+    /// The engine: its inspect call, or what it says of itself (fields `info.…`).
     Inspect,
     /// The guest's report of what the kernel says.
     Guest,

@@ -174,7 +174,7 @@ pub struct SandboxFacts {
     pub warm: Option<WarmFacts>,
 }
 
-/// The ids of the host that those of a sandbox stand for, from 0 on and in order (user_namespaces(7)), by the kernel's word.
+/// The ids of the host that those of a sandbox stand for, in order (user_namespaces(7)), by the kernel's word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct UserNamespace {
@@ -184,6 +184,31 @@ pub struct UserNamespace {
     pub first_gid: u32,
     /// How many users, and how many groups, there are; the smaller of the two numbers.
     pub count: u32,
+    /// Where the others begin, if not behind the root: root is then the user that a rootless engine runs as.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub others: Option<OtherIds>,
+}
+
+/// Users and groups of a sandbox whose root is apart from them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct OtherIds {
+    /// The host's user that the sandbox's user 1 is.
+    pub first_uid: u32,
+    /// The host's group that the sandbox's group 1 is.
+    pub first_gid: u32,
+}
+
+impl UserNamespace {
+    /// The host's user and group that this user and its group are, where there are such.
+    #[must_use]
+    pub fn outside(&self, id: u32) -> Option<(u32, u32)> {
+        let (first_uid, first_gid, nth) = match self.others {
+            Some(others) if id > 0 => (others.first_uid, others.first_gid, id - 1),
+            Some(_) | None => (self.first_uid, self.first_gid, id),
+        };
+        (id < self.count).then_some((first_uid.checked_add(nth)?, first_gid.checked_add(nth)?))
+    }
 }
 
 /// What came of a sandbox's warm command.

@@ -178,6 +178,7 @@ impl Sandbox for DockerSandbox {
         if !facts.runtimes.contains(&request.runtime) {
             return Err(PrepareError::RuntimeUnavailable(request.runtime));
         }
+        refuse_rootless_without_limits(facts)?;
         refuse_more_cpus_than_there_are(facts, &request)?;
         let image = shared.image(&request).await?;
         let volume = shared
@@ -408,4 +409,19 @@ fn refuse_more_cpus_than_there_are(
         asked: format!("{} CPUs", request.limits.cpu),
         found: format!("a host of {} CPUs", facts.cpus),
     }]))
+}
+
+/// Before anything is made: such an engine makes the container, with none of its limits.
+fn refuse_rootless_without_limits(facts: &EngineFacts) -> Result<(), PrepareError> {
+    let lacks = facts.rootless_lacks();
+    if lacks.is_empty() {
+        return Ok(());
+    }
+    let mismatches = lacks.into_iter().map(|lack| Mismatch {
+        source: MismatchSource::Inspect,
+        field: format!("info.{}", lack.field),
+        asked: lack.needed.to_owned(),
+        found: lack.found,
+    });
+    Err(PrepareError::Mismatch(mismatches.collect()))
 }

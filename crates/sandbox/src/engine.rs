@@ -28,7 +28,7 @@ mod facts;
 pub(crate) use again::EngineWord;
 
 pub use details::EngineDetails;
-pub use facts::{CgroupVersion, EngineFacts};
+pub use facts::{CgroupVersion, EngineFacts, Lack};
 
 /// Bound of the first contact: version and information.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);

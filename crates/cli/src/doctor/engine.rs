@@ -232,12 +232,7 @@ fn seccomp(facts: &EngineFacts) -> Finding {
 
 fn users(facts: &EngineFacts) -> Finding {
     if facts.is_rootless() {
-        return Finding::problem("engine.users", "rootless")
-            .means(
-                "its containers have a user namespace, in which devices, masks and control groups are mounted otherwise \
-                 than a sandbox is asked to have them: jobs are refused here before they start. It has not been tried",
-            )
-            .mend("use an engine that runs as root, on a host that holds nothing else worth having");
+        return rootless(facts);
     }
     if facts.remaps_users() {
         let found = facts.mapped_root().map_or_else(
@@ -257,6 +252,26 @@ fn users(facts: &EngineFacts) -> Finding {
     )
     .means("the guest of a sandbox is root for its first moments, then nobody is; a job never is")
     .mend("`userns-remap` in the engine's configuration would be one more layer (docs/runtimes.md, User namespaces)")
+}
+
+/// An engine without root has of control groups what was delegated to it, which is nothing by default.
+fn rootless(facts: &EngineFacts) -> Finding {
+    let lacks = facts.rootless_lacks();
+    if lacks.is_empty() {
+        return Finding::note("engine.users", "rootless, and by its word it can enforce limits")
+            .means(
+                "who gets out of a sandbox is a user without rights, and root of a container is no more than the user that the \
+                 engine runs as. Each sandbox's kernel has to say from inside that limits and users are so, or its job is refused",
+            )
+            .mend("nothing; mayfly has run no jobs on such a host yet (docs/runtimes.md, Rootless engines)");
+    }
+    let lacks: Vec<String> = lacks.iter().map(ToString::to_string).collect();
+    Finding::problem("engine.users", format!("rootless, without {}", lacks.join(", ")))
+        .means("what a job takes can't be bounded: jobs are refused here before a container is made")
+        .mend(
+            "boot the host with control groups of version 2, and let systemd delegate them to the engine's user \
+             (Delegate=cpu cpuset io memory pids for user@.service), or use an engine that runs as root",
+        )
 }
 
 /// Guests end by themselves where nobody tells them to go on, so that neither choice leaves any behind.

@@ -272,8 +272,17 @@ fn host_users(users: UserNamespace) -> String {
         first_uid,
         first_gid,
         count,
+        others,
     } = users;
-    format!("its root is user {first_uid} and group {first_gid} of the host, in a namespace of {count} ids")
+    let others = others.map_or_else(String::new, |others| {
+        format!(
+            " (a rootless engine's own), its others begin with user {} and group {}",
+            others.first_uid, others.first_gid
+        )
+    });
+    format!(
+        "its root is user {first_uid} and group {first_gid} of the host{others}, in a namespace of {count} ids"
+    )
 }
 
 /// What is said of the host under a sandbox.

@@ -13,7 +13,7 @@ pub struct EngineDetails {
     pub runtime: Option<(String, String)>,
     /// The runtime of a container that names none.
     pub default_runtime: String,
-    /// `systemd` or `cgroupfs`.
+    /// `systemd` or `cgroupfs`; `none` where it has no control groups.
     pub cgroup_driver: String,
     /// Where the engine keeps images and containers.
     pub data_folder: String,
@@ -23,6 +23,8 @@ pub struct EngineDetails {
     pub pids_limit: bool,
     /// Whether memory can be limited.
     pub memory_limit: bool,
+    /// Whether time on CPUs can be limited.
+    pub cpu_quota: bool,
     /// Registries that are spoken to without TLS, but for this host's own.
     pub insecure_registries: Vec<String>,
     /// What the engine itself complains of.
@@ -67,6 +69,7 @@ impl EngineDetails {
             live_restore: info.live_restore_enabled.unwrap_or(false),
             pids_limit: info.pids_limit.unwrap_or(false),
             memory_limit: info.memory_limit.unwrap_or(false),
+            cpu_quota: info.cpu_cfs_quota.unwrap_or(false),
             insecure_registries: insecure,
             warnings: info.warnings.clone().unwrap_or_default(),
         }
@@ -86,7 +89,7 @@ mod tests {
         .unwrap();
         let info: SystemInfo = serde_json::from_value(serde_json::json!({
             "Name": "vm", "CgroupDriver": "systemd", "DockerRootDir": "/var/lib/docker",
-            "LiveRestoreEnabled": true, "PidsLimit": true, "MemoryLimit": true, "DefaultRuntime": "runc",
+            "LiveRestoreEnabled": true, "PidsLimit": true, "MemoryLimit": true, "CpuCfsQuota": true, "DefaultRuntime": "runc",
             "Warnings": ["WARNING: no swap limit"],
             "RegistryConfig": {"InsecureRegistryCIDRs": ["127.0.0.0/8", "10.0.0.0/8"], "IndexConfigs": {
                 "docker.io": {"Name": "docker.io", "Secure": true}, "a.example": {"Name": "a.example", "Secure": false}}},
@@ -103,6 +106,7 @@ mod tests {
             live_restore: true,
             pids_limit: true,
             memory_limit: true,
+            cpu_quota: true,
             insecure_registries: vec!["10.0.0.0/8".to_owned(), "a.example".to_owned()],
             warnings: vec!["WARNING: no swap limit".to_owned()],
         };

@@ -1,10 +1,27 @@
 //! What an engine says of itself.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fmt};
 
 use bollard::models::{SystemInfo, SystemInfoCgroupVersionEnum, SystemVersion};
 
 use super::details::EngineDetails;
+
+/// Something that a sandbox needs of its engine and that it says not to have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lack {
+    /// What is needed, in words.
+    pub needed: &'static str,
+    /// What of the engine's `info` says so.
+    pub field: &'static str,
+    /// What it says.
+    pub found: String,
+}
+
+impl fmt::Display for Lack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({} {})", self.needed, self.field, self.found)
+    }
+}
 
 /// What an engine says of itself and of the host that it runs containers on.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -108,6 +125,64 @@ impl EngineFacts {
         self.has_option("rootless")
     }
 
+    /// What a rootless engine can't enforce, by its own word; nothing for one that runs as root. Without root an engine has
+    /// only what of control groups was delegated to it, and Docker then leaves out without a word whatever it can't set
+    /// (moby `rootless/specconv/specconv_linux.go`, "ToRootless").
+    #[must_use]
+    pub fn rootless_lacks(&self) -> Vec<Lack> {
+        if !self.is_rootless() {
+            return Vec::new();
+        }
+        let details = &self.details;
+        let driver = details.cgroup_driver.as_str();
+        let version = match self.cgroup {
+            CgroupVersion::V1 => "1",
+            CgroupVersion::V2 => "2",
+        };
+        let limit = |has: bool| if has { "true" } else { "false" };
+        [
+            (
+                self.cgroup == CgroupVersion::V2,
+                "control groups of version 2",
+                "CgroupVersion",
+                version,
+            ),
+            (
+                ["systemd", "cgroupfs"].contains(&driver),
+                "a driver of control groups",
+                "CgroupDriver",
+                driver,
+            ),
+            (
+                details.memory_limit,
+                "a limit of memory",
+                "MemoryLimit",
+                limit(details.memory_limit),
+            ),
+            // Podman doesn't say; the kernel's word from inside decides there.
+            (
+                details.pids_limit || self.podman,
+                "a limit of processes",
+                "PidsLimit",
+                limit(details.pids_limit),
+            ),
+            (
+                details.cpu_quota,
+                "a limit of CPU time",
+                "CpuCfsQuota",
+                limit(details.cpu_quota),
+            ),
+        ]
+        .into_iter()
+        .filter(|(has, ..)| !has)
+        .map(|(_, needed, field, found)| Lack {
+            needed,
+            field,
+            found: found.to_owned(),
+        })
+        .collect()
+    }
+
     /// Whether the engine gives containers a user namespace (`name=userns`).
     #[must_use]
     pub fn remaps_users(&self) -> bool {
@@ -185,6 +260,53 @@ mod tests {
         assert!(facts("Podman Engine").podman);
         assert!(!facts("Engine").podman);
         assert_eq!(facts("Engine").engine(), "Docker Engine 1.2");
+    }
+
+    fn of_info(info: serde_json::Value) -> EngineFacts {
+        let info: SystemInfo = serde_json::from_value(info).unwrap();
+        EngineFacts::of(SystemVersion::default(), info, "1.41".to_owned())
+    }
+
+    fn lacks(info: serde_json::Value) -> Vec<&'static str> {
+        let lacks = of_info(info).rootless_lacks();
+        lacks.into_iter().map(|lack| lack.field).collect()
+    }
+
+    #[test]
+    fn a_rootless_engine_is_judged_by_what_it_can_enforce() {
+        // As Docker 20.10.24 under rootlesskit 1.1.0 says it on a host with control groups of version 1.
+        let v1 = serde_json::json!({
+            "SecurityOptions": ["name=seccomp,profile=default", "name=rootless"], "CgroupDriver": "none", "CgroupVersion": "1",
+            "MemoryLimit": false, "SwapLimit": false, "PidsLimit": false, "CpuCfsQuota": false, "CpuCfsPeriod": false,
+        });
+        let all = [
+            "CgroupVersion",
+            "CgroupDriver",
+            "MemoryLimit",
+            "PidsLimit",
+            "CpuCfsQuota",
+        ];
+        assert_eq!(lacks(v1), all);
+        let v2 = serde_json::json!({
+            "SecurityOptions": ["name=seccomp,profile=builtin", "name=rootless", "name=cgroupns"], "CgroupDriver": "systemd",
+            "CgroupVersion": "2", "MemoryLimit": true, "SwapLimit": true, "PidsLimit": true, "CpuCfsQuota": true,
+        });
+        assert_eq!(lacks(v2.clone()), Vec::<&str>::new());
+        for (field, without) in [
+            ("CgroupVersion", "1".into()),
+            ("CgroupDriver", "none".into()),
+            ("CgroupDriver", serde_json::Value::Null),
+            ("MemoryLimit", false.into()),
+            ("PidsLimit", false.into()),
+            ("CpuCfsQuota", serde_json::Value::Null),
+        ] {
+            let mut info = v2.clone();
+            info[field] = without;
+            assert_eq!(lacks(info.clone()), [field]);
+            // One that runs as root is judged by what is read back alone.
+            info["SecurityOptions"] = serde_json::json!(["name=seccomp,profile=builtin"]);
+            assert_eq!(lacks(info), Vec::<&str>::new());
+        }
     }
 
     #[test]

@@ -155,12 +155,9 @@ fn host_kernel<'a>(
     let limits = &expected.request.limits;
     let job = expected.uids.job;
     // The kernel shows the host's ids of an owner.
-    let (owner, group) = users.map_or((job, job), |users| {
-        (
-            users.first_uid.saturating_add(job),
-            users.first_gid.saturating_add(job),
-        )
-    });
+    // A map without the job's user has been found to be wrong; no owner is this one.
+    let nobody = (u32::MAX, u32::MAX);
+    let (owner, group) = users.map_or((job, job), |users| users.outside(job).unwrap_or(nobody));
     let rule = |fstypes, options, root, super_options| {
         Some(Rule {
             fstypes,

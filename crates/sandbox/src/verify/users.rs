@@ -1,6 +1,6 @@
 //! Which users of the host the sandbox's are: the maps of its user namespace (user_namespaces(7)).
 
-use mayfly_core::run::UserNamespace;
+use mayfly_core::run::{OtherIds, UserNamespace};
 use mayfly_protocol::IdRange;
 
 use super::{
@@ -26,6 +26,11 @@ enum Asked {
         /// The largest id that the sandbox uses.
         largest: u32,
     },
+    /// Root alone, as the user that a rootless engine runs as, and all others from 1 on (rootlesskit(1), `newuidmap(1)`).
+    Rootless {
+        /// The largest id that the sandbox uses.
+        largest: u32,
+    },
 }
 
 impl Asked {
@@ -44,6 +49,15 @@ impl Asked {
                     && count > *largest
                     && outside.checked_add(count).is_some()
             }
+            (Self::Rootless { largest }, [root, others]) => {
+                let end = others.outside.checked_add(others.count);
+                (root.inside, root.count) == (0, 1)
+                    && others.inside == 1
+                    && root.outside > 0
+                    && others.outside > 0
+                    && others.count >= *largest
+                    && end.is_some_and(|end| !(others.outside..end).contains(&root.outside))
+            }
             _ => false,
         }
     }
@@ -55,6 +69,11 @@ impl Asked {
                 let root = root.map_or_else(|| "another id".to_owned(), |root| root.to_string());
                 format!("one range, from 0 to {root} of the host, of more than {largest} ids")
             }
+            Self::Rootless { largest } => {
+                format!(
+                    "two ranges, 0 to another id of the host, and from 1 to others, of at least {largest} ids"
+                )
+            }
         }
     }
 }
@@ -64,14 +83,21 @@ fn asked(expected: &Expected<'_>) -> [Asked; 2] {
     if !is_mapped(expected) {
         return [Asked::Identity, Asked::Identity];
     }
-    let (uid, gid) = expected.engine.mapped_root().unzip();
     let largest = expected.uids.guest.max(expected.uids.job);
+    if expected.engine.is_rootless() {
+        return [Asked::Rootless { largest }, Asked::Rootless { largest }];
+    }
+    let (uid, gid) = expected.engine.mapped_root().unzip();
     [uid, gid].map(|root| Asked::Mapped { root, largest })
 }
 
 /// Whether the kernel that answers the sandbox is the host's, and the engine maps users.
 fn is_mapped(expected: &Expected<'_>) -> bool {
-    expected.table() == Table::HostKernel && expected.engine.remaps_users()
+    expected.table() == Table::HostKernel && has_namespace(expected)
+}
+
+fn has_namespace(expected: &Expected<'_>) -> bool {
+    expected.engine.remaps_users() || expected.engine.is_rootless()
 }
 
 pub(super) fn check(f: &mut Findings, expected: &Expected<'_>, uid_map: &[IdRange], gid_map: &[IdRange]) {
@@ -82,7 +108,7 @@ pub(super) fn check(f: &mut Findings, expected: &Expected<'_>, uid_map: &[IdRang
     {
         f.expect(asked.accepts(found), field, || asked.words(), || lines(found));
     }
-    if expected.table() == Table::Gvisor && expected.engine.remaps_users() {
+    if expected.table() == Table::Gvisor && has_namespace(expected) {
         let (what, why) = reason::USERS_GVISOR;
         f.not_enforceable(what, why);
     }
@@ -106,9 +132,18 @@ pub(super) fn found(
     let [uid, gid] = asked(expected);
     let are_right = is_mapped(expected) && uid.accepts(uid_map) && gid.accepts(gid_map);
     let (users, groups) = (uid_map.first()?, gid_map.first()?);
-    are_right.then_some(UserNamespace {
+    let others = uid_map.get(1).zip(gid_map.get(1));
+    let count = |map: &[IdRange]| {
+        map.iter()
+            .fold(0_u32, |sum, range| sum.saturating_add(range.count))
+    };
+    are_right.then(|| UserNamespace {
         first_uid: users.outside,
         first_gid: groups.outside,
-        count: users.count.min(groups.count),
+        count: count(uid_map).min(count(gid_map)),
+        others: others.map(|(users, groups)| OtherIds {
+            first_uid: users.outside,
+            first_gid: groups.outside,
+        }),
     })
 }

@@ -39,6 +39,7 @@ mod output;
 mod pool;
 mod preparation;
 mod redaction;
+mod rootless;
 mod toolchains;
 mod userns;
 mod warm;

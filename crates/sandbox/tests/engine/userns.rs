@@ -21,6 +21,7 @@ const MAPPED: UserNamespace = UserNamespace {
     first_uid: 0x7000_0000,
     first_gid: 0x7000_0000,
     count: 65_536,
+    others: None,
 };
 
 /// Such an engine of this test's own, with our image; nothing where this machine can't have one, which is printed.

@@ -13,7 +13,7 @@ use mayfly_core::{
         CapturedStream, Cause, EndState, Mismatch, MismatchSource, Redacted, Refusal, RefusalStage,
         StreamCount, Trouble, TroubleKind, Usage,
     },
-    run::{Origin, RunReport, SandboxFacts, UserNamespace, WarmFacts},
+    run::{Origin, OtherIds, RunReport, SandboxFacts, UserNamespace, WarmFacts},
 };
 use mayfly_dispatch::message::SessionEvent;
 
@@ -176,6 +176,10 @@ pub async fn a_report_with_hostile_text_comes_back_as_it_was(place: Arc<dyn Plac
                 first_uid: u32::MAX,
                 first_gid: u32::MAX,
                 count: 1,
+                others: Some(OtherIds {
+                    first_uid: u32::MAX,
+                    first_gid: u32::MAX,
+                }),
             }),
             in_force: plan.resolved.limits,
             enforced_digest: Digest::of(b""),

@@ -30,7 +30,9 @@ pub(crate) fn good() -> EngineFacts {
             containerd: Some("2.4.0".to_owned()),
             runtime: Some(("runc".to_owned(), "1.5.0".to_owned())),
             memory_limit: true,
+            cpu_quota: true,
             pids_limit: true,
+            cgroup_driver: "systemd".to_owned(),
             ..EngineDetails::default()
         },
     }
@@ -173,7 +175,7 @@ fn users_of_the_engine_are_told_apart() {
     let rootless = of("name=rootless", "/home/ann/.local/share/docker");
     assert_eq!(
         (rootless.status, rootless.found.as_str()),
-        (Status::Problem, "rootless")
+        (Status::Note, "rootless, and by its word it can enforce limits")
     );
     let mapped = of("name=userns", "/var/lib/docker/100000.200000");
     assert_eq!(mapped.status, Status::Ok);
@@ -187,6 +189,23 @@ fn users_of_the_engine_are_told_apart() {
         (Status::Ok, "userns-remap")
     );
     assert_eq!(users(&with(|_| {})).status, Status::Note);
+}
+
+#[test]
+fn a_rootless_engine_that_can_enforce_no_limits_is_a_problem_that_names_each() {
+    let found = users(&with(|f| {
+        f.security_options.push("name=rootless".to_owned());
+        f.cgroup = CgroupVersion::V1;
+        f.details.cgroup_driver = "none".to_owned();
+        f.details.pids_limit = false;
+    }));
+    assert_eq!(found.status, Status::Problem);
+    assert_eq!(
+        found.found,
+        "rootless, without control groups of version 2 (CgroupVersion 1), a driver of control groups (CgroupDriver none), \
+         a limit of processes (PidsLimit false)"
+    );
+    assert!(found.mend.contains("Delegate="), "{}", found.mend);
 }
 
 #[test]

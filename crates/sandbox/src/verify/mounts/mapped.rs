@@ -1,5 +1,6 @@
-//! What is mounted otherwise where the engine maps the users of its containers, found with Docker 20.10 and runc 1.1 on
-//! control groups of version 1: in a user namespace no device can be made, and none of these mounts made read-only.
+//! What is mounted otherwise where the engine maps the users of its containers or is rootless, found with Docker 20.10 and
+//! runc 1.1 on control groups of version 1: in a user namespace no device can be made. With `userns-remap` none of these
+//! mounts is made read-only.
 
 use mayfly_core::run::UserNamespace;
 use mayfly_protocol::Mount;

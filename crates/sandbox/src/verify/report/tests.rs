@@ -8,6 +8,7 @@ use crate::{
 
 mod mapped;
 mod present;
+mod rootless;
 
 /// A guest's report on Docker 20.10 with runc 1.1 and cgroup v1, for the default limits.
 const REPORT: &str = include_str!("../fixtures/report.json");

@@ -10,6 +10,7 @@ const MAPPED: UserNamespace = UserNamespace {
     first_uid: 100_000,
     first_gid: 200_000,
     count: 65_536,
+    others: None,
 };
 
 /// What is bound from the host's `/dev`.
@@ -33,17 +34,17 @@ fn telling() -> EngineFacts {
     mapping("/var/lib/docker/100000.200000")
 }
 
-fn range(inside: u64, outside: u64, count: u64) -> Value {
+pub(super) fn range(inside: u64, outside: u64, count: u64) -> Value {
     json!([{"inside": inside, "outside": outside, "count": count}])
 }
 
-fn mount<'a>(report: &'a mut Value, point: &str) -> &'a mut Value {
+pub(super) fn mount<'a>(report: &'a mut Value, point: &str) -> &'a mut Value {
     let mut mounts = report["mounts"].as_array_mut().unwrap().iter_mut();
     mounts.find(|mount| mount["mount_point"] == point).unwrap()
 }
 
 /// The report as Docker 20.10 with runc 1.1 gives it on the same host with `userns-remap`.
-fn of_mapped_users() -> Value {
+pub(super) fn of_mapped_users() -> Value {
     let mut report = honest();
     report["uid_map"] = range(0, 100_000, 65_536);
     report["gid_map"] = range(0, 200_000, 65_536);
@@ -77,7 +78,7 @@ fn of_mapped_users() -> Value {
 }
 
 /// What a report differs in, on this engine.
-fn fields(engine: &EngineFacts, report: &Value) -> Vec<String> {
+pub(super) fn fields(engine: &EngineFacts, report: &Value) -> Vec<String> {
     let found = checked_on(engine, "runc", report).unwrap().mismatches;
     found.into_iter().map(|mismatch| mismatch.field).collect()
 }
