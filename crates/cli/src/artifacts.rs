@@ -198,6 +198,7 @@ impl Saving {
 
     /// All files of a further job. One of a name that an earlier job has written takes its place, and no other file is
     /// replaced.
+    #[cfg(feature = "fleet")]
     pub(crate) async fn job(&mut self, files: &dyn Files) -> Result<(), Failure> {
         let artifacts = files.list().await?.unwrap_or_default();
         for note in notes(&artifacts) {
@@ -251,6 +252,7 @@ impl Saving {
     }
 
     /// Whether anything came.
+    #[cfg(feature = "fleet")]
     pub(crate) fn is_empty(&self) -> bool {
         self.written.is_empty() && self.failed == 0
     }
