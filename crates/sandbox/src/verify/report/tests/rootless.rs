@@ -147,6 +147,7 @@ fn a_map_of_a_rootless_engine_is_root_alone_and_others_and_none_of_them_the_host
         map([1, 999, 1], others),
         map([0, 999, 1], [2, 1_900_000_000, 65_536]),
         map([0, 999, 1], [1, 0, 65_536]),
+        map([0, 100_000, 1], [1, 0, 65_536]),
         // Up to the guest's user, and not the job's.
         map([0, 999, 1], [1, 1_900_000_000, 20_000]),
         map([0, 999, 1], [1, u32::MAX - 10, 65_536]),
