@@ -46,7 +46,8 @@ use tokio_rustls::{
 const PUBLIC: &str = "93.184.216.34";
 const OURS: &str = "93.184.216.99";
 
-const SECRET: &str = "correct-horse-battery";
+/// With capital letters, which no name of a host has.
+const SECRET: &str = "Correct-Horse-Battery";
 
 /// Asks for each of its arguments, and says what came of it.
 const PROGRAM: &str = "import os, socket, sys, urllib.error, urllib.request\n\
@@ -250,7 +251,10 @@ async fn a_job_reaches_what_it_asked_for_and_each_decision_is_on_record() {
     assert_eq!(summary["counts"], json!({"allowed": 1, "refused": 6}));
     assert!(summary["decisions"].is_string(), "{summary}");
     let text = serde_json::to_string(&log).expect("JSON");
-    assert!(!text.contains("example.test") && !text.contains(SECRET), "{text}");
+    assert!(
+        !text.contains("example.test") && !text.to_lowercase().contains("horse"),
+        "{text}"
+    );
     ground.embedded.stop().await;
 }
 

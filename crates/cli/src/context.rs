@@ -32,6 +32,7 @@ use crate::{
     doctor,
     embedded::{Embedded, EmbeddedParts, OneListener},
     failure::Failure,
+    own,
     pool::{self, PoolParts},
     uids::{self, UidLock},
 };
@@ -146,7 +147,7 @@ impl Session {
             store: Arc::clone(&self.store),
             sandbox: source,
             clock: Arc::clone(&self.clock),
-            outside: Outside::of_host(self.settings.executor.own_addresses()?),
+            outside: Outside::of_host(own::addresses(&self.settings, &[]).await?),
             #[cfg(feature = "fleet")]
             vault: crate::fleet::vault::of(&self.settings)?,
             listeners,

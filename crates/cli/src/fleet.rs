@@ -9,7 +9,6 @@ pub(crate) mod database;
 pub(crate) mod dev;
 pub(crate) mod enroll;
 pub(crate) mod executor;
-mod own;
 pub(crate) mod server;
 pub(crate) mod vault;
 

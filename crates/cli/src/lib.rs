@@ -24,6 +24,7 @@ mod live;
 mod manual;
 #[cfg(feature = "fleet")]
 mod mcp;
+mod own;
 mod place;
 mod pool;
 mod processes;

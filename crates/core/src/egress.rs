@@ -16,6 +16,9 @@ pub const MAX_RULES: usize = 64;
 /// Most decisions that a report lists: as many of those that let something through as of the others.
 pub const MAX_DECISIONS: usize = 400;
 
+/// Longest text of one: a name as it was asked for, and marks in place of what was taken out of it.
+pub const MAX_DECISION_TEXT: usize = 2048;
+
 /// Most connections of a run at a time: what a guest carries.
 const MAX_CONNECTIONS: u32 = 64;
 

@@ -5,9 +5,10 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use mayfly_core::{
     egress::EgressRecord,
+    job::ResolvedJob,
     run::{RunReport, SandboxFacts},
 };
-use mayfly_redact::Matcher;
+use mayfly_redact::{Matcher, Rules, Secrets};
 
 use crate::{
     baseline::job_environment,
@@ -71,7 +72,7 @@ impl ReadySandbox for ReadyContainer {
             egress: run.egress.is_some(),
         };
         let (matcher, wanted, stop) = (run.matcher.clone(), run.collect.take(), run.stop.clone());
-        let proxy = run.egress.clone();
+        let proxy = run.egress.clone().map(|proxy| (proxy, of_names(&run.job)));
         let conversation = converse(&mut channel, run, start, shared.kill_grace, clock).await;
         if let Some((facts, admitted)) = facts.warm.as_mut().zip(admitted) {
             warm::conclude(facts, admitted, conversation.warm);
@@ -121,7 +122,7 @@ impl ReadySandbox for ReadyContainer {
             uploaded: None,
             artifacts,
             // Every connection has ended with the conversation: all that was decided is on it.
-            egress: proxy.map(|proxy| shown(proxy.record(), &matcher)),
+            egress: proxy.map(|(proxy, lower)| shown(proxy.record(), &[&matcher, &lower])),
         };
         RunEnd { report, destruction }
     }
@@ -132,11 +133,21 @@ impl ReadySandbox for ReadyContainer {
     }
 }
 
+/// What finds the job's secrets in names of hosts, which have no capital letters.
+fn of_names(job: &ResolvedJob) -> Matcher {
+    let lower = job.secret_values().map(str::to_ascii_lowercase);
+    // Those that can be looked for at all can be in this form, too.
+    let secrets = Secrets::new(lower).unwrap_or_default();
+    Matcher::new(&Rules::none(), &secrets)
+}
+
 /// What was decided, without what the job may have put into a name.
-fn shown(mut record: EgressRecord, matcher: &Matcher) -> EgressRecord {
+fn shown(mut record: EgressRecord, matchers: &[&Matcher]) -> EgressRecord {
     for decision in &mut record.decisions {
-        clean(matcher, &mut decision.method);
-        clean(matcher, &mut decision.name);
+        for matcher in matchers {
+            clean(matcher, &mut decision.method);
+            clean(matcher, &mut decision.name);
+        }
     }
     record
 }

@@ -22,7 +22,7 @@ use super::{
     fitness::{self, Fitness},
     images,
     life::Running,
-    lock, own,
+    lock,
 };
 use crate::{
     args::Common,
@@ -30,6 +30,7 @@ use crate::{
     embedded::Requests,
     exit,
     failure::Failure,
+    own,
     pool::{self, PoolParts},
     uids::UidLock,
 };
@@ -62,7 +63,12 @@ pub(crate) async fn executor(common: &Common) -> Result<ExitCode, Failure> {
         // It has begun nothing that would have to end.
         () = requests.next() => return Ok(ExitCode::SUCCESS),
     };
-    let outside = Outside::of_host(own::addresses(&settings, address.expose()).await?);
+    let broker = [address.expose()];
+    let own = tokio::select! {
+        own = own::addresses(&settings, &broker) => own?,
+        () = requests.next() => return Ok(ExitCode::SUCCESS),
+    };
+    let outside = Outside::of_host(own);
     let queue = broker::connect(&address, "executor")?;
     let running = host.run(&settings, id, queue, (clock, outside))?;
     Ok(running.until_its_end(&mut requests).await)

@@ -2,7 +2,7 @@ use std::io;
 
 use mayfly_core::{
     artifact::MAX_FILES,
-    egress::MAX_DECISIONS,
+    egress::{MAX_DECISION_TEXT, MAX_DECISIONS},
     outcome::{MAX_REDACTION_NAME_BYTES, MAX_REDACTION_NAMES},
     self_test::{MAX_NAMED, MAX_TEXT_BYTES},
 };
@@ -202,6 +202,15 @@ impl Wire for EventBatch {
             if let super::SessionEvent::Finished { report, .. } = event {
                 if let Some(egress) = &report.egress {
                     at_most("decisions about egress", egress.decisions.len(), MAX_DECISIONS)?;
+                    let texts = egress
+                        .decisions
+                        .iter()
+                        .flat_map(|one| [one.name.len(), one.method.len()]);
+                    at_most(
+                        "bytes of a name that was asked for",
+                        texts.max().unwrap_or(0),
+                        MAX_DECISION_TEXT,
+                    )?;
                 }
                 if let Some(artifacts) = &report.artifacts {
                     at_most("files", artifacts.files.len(), MAX_FILES)?;

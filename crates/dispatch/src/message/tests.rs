@@ -210,6 +210,21 @@ fn a_report_of_egress_is_for_those_who_read_it_and_lists_no_more_than_it_may() {
         EventBatch::decode(&said(MAX_DECISIONS + 1).encode()),
         Err(DecodeError::TooMany { .. })
     ));
+    let mut long = said(1);
+    let SessionEvent::Finished { report, .. } = &mut long.events[0] else {
+        panic!("it is a report");
+    };
+    let name = &mut report.egress.as_mut().unwrap().decisions[0].name;
+    *name = "x".repeat(mayfly_core::egress::MAX_DECISION_TEXT);
+    assert!(EventBatch::decode(&long.encode()).is_ok());
+    let SessionEvent::Finished { report, .. } = &mut long.events[0] else {
+        panic!("it is a report");
+    };
+    report.egress.as_mut().unwrap().decisions[0].name.push('x');
+    assert!(matches!(
+        EventBatch::decode(&long.encode()),
+        Err(DecodeError::TooMany { .. })
+    ));
 }
 
 #[test]

@@ -1,22 +1,37 @@
 //! Addresses of the deployment's own services, which no job reaches whatever its policy allows.
 
+use std::time::Duration;
+
 use mayfly_core::egress::IpNet;
 use mayfly_settings::{Settings, SettingsError};
 
-/// Those of the settings, and those that the broker and the engine have now.
-pub(super) async fn addresses(settings: &Settings, broker: &str) -> Result<Vec<IpNet>, SettingsError> {
+/// The wait between two looks for a name that nobody knows yet.
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// Those of the settings, and those that the engine and the `others` have now, by their URLs. A name that can't be looked up is
+/// waited for: without its address a job could reach what it stands for.
+pub(crate) async fn addresses(settings: &Settings, others: &[&str]) -> Result<Vec<IpNet>, SettingsError> {
     let mut own = settings.executor.own_addresses()?;
-    for url in [broker, &settings.sandbox.engine] {
-        let Some(host) = host_of(url) else {
-            continue;
-        };
-        match tokio::net::lookup_host((host, 0)).await {
-            Ok(found) => own.extend(found.map(|address| IpNet::from(address.ip()))),
-            Err(error) => tracing::warn!(
-                host,
-                %error,
-                "the address of a service of ours can't be looked up: jobs are kept from it by `executor.own_addresses` alone"
-            ),
+    let hosts = others.iter().copied().chain([settings.sandbox.engine.as_str()]);
+    for host in hosts.filter_map(host_of) {
+        let mut is_said = false;
+        loop {
+            match tokio::net::lookup_host((host, 0)).await {
+                Ok(found) => {
+                    own.extend(found.map(|address| IpNet::from(address.ip())));
+                    break;
+                }
+                Err(error) => {
+                    if !std::mem::replace(&mut is_said, true) {
+                        tracing::warn!(
+                            host,
+                            %error,
+                            "the address of a service of ours can't be looked up, and no job is taken before: it is tried again"
+                        );
+                    }
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
         }
     }
     Ok(own)
