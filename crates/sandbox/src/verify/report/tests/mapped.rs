@@ -205,6 +205,14 @@ fn folders_of_the_sandboxes_root_are_nobody_elses() {
             fields(&telling(), &report),
             [format!("mounts[{point}].super_options")]
         );
+        // Nobody else may write to them.
+        let mut open = of_mapped_users();
+        let options = mount(&mut open, point)["super_options"].as_array_mut().unwrap();
+        options.retain(|option| option != "mode=755");
+        assert_eq!(
+            fields(&telling(), &open),
+            [format!("mounts[{point}].super_options")]
+        );
     }
 }
 
