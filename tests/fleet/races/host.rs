@@ -30,7 +30,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::support::Fleet;
+use crate::support::{Fleet, SOON, wait_for};
 
 /// The executor, until this is dropped.
 pub struct Host {
@@ -66,6 +66,13 @@ impl Host {
     /// Enrolls one, and begins its session.
     pub async fn join(fleet: &Fleet, slots: u32) -> (Self, Finisher) {
         let settings = fleet.enroll("host-of-races");
+        // A server that answers by HTTP may be about to declare its queues.
+        wait_for(SOON, "the server to have declared its queues", async || {
+            let queues = fleet.services.queues();
+            let is_there = |name: &str| queues.iter().any(|queue| queue == name);
+            (is_there("mayfly.jobs.default") && is_there("mayfly.events.default")).then_some(())
+        })
+        .await;
         let executor: ExecutorId = settings["MAYFLY_EXECUTOR__ID"].parse().expect("it is an id");
         let queue = RabbitQueue::connect(RabbitConfig::new(settings["MAYFLY_BROKER__URL"].clone()));
         let prefetch = u16::try_from(slots).ok().and_then(NonZeroU16::new);
