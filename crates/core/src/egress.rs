@@ -6,7 +6,7 @@ pub use mayfly_reach::{Decision, EgressRecord, IpNet, Reason, Verdict};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{
-    fault::{Fault, Faults},
+    fault::{Fault, Faults, excerpt},
     units::{ByteSize, Span},
 };
 
@@ -192,10 +192,6 @@ fn parse_all(field: &str, texts: &[String], faults: &mut Faults) -> Vec<(usize, 
         }
     }
     rules
-}
-
-fn excerpt(text: &str) -> String {
-    text.chars().take(60).collect()
 }
 
 #[cfg(test)]

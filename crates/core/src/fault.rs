@@ -82,3 +82,8 @@ impl fmt::Display for Faults {
 }
 
 impl std::error::Error for Faults {}
+
+/// Text of a tenant, short enough for an error.
+pub(crate) fn excerpt(text: &str) -> String {
+    text.chars().take(60).collect()
+}

@@ -84,6 +84,23 @@ impl RunReport {
         of(&self.stdout) + of(&self.stderr)
     }
 
+    /// The report without its output, which is kept beside it.
+    #[must_use]
+    pub fn without_output(&self) -> Self {
+        Self {
+            outcome: self.outcome.clone(),
+            stdout: self.stdout.without_bytes(),
+            stderr: self.stderr.without_bytes(),
+            usage: self.usage,
+            sandbox: self.sandbox.clone(),
+            started_at: self.started_at,
+            ended_at: self.ended_at,
+            uploaded: None,
+            artifacts: self.artifacts.clone(),
+            egress: self.egress.clone(),
+        }
+    }
+
     /// Takes the output out of the report, in one piece, and says of what parts that is made.
     #[must_use]
     pub fn take_output(&mut self) -> (Vec<u8>, UploadedOutput) {

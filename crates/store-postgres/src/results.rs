@@ -1,6 +1,5 @@
 //! Results as they are kept, with what their runs have left.
 
-use mayfly_core::run::RunReport;
 use mayfly_dispatch::record::Change;
 use mayfly_store::error::StoreError;
 use sqlx::PgConnection;
@@ -23,7 +22,7 @@ pub(crate) async fn results(connection: &mut PgConnection, moves: &Moves<'_>) ->
     for (tenant, attempt, report) in &moves.results {
         tenants.push(tenant.as_uuid());
         ids.push(attempt.as_uuid());
-        reports.push(without_output(report));
+        reports.push(json(&report.without_output()));
         out_heads.push(report.stdout.head.as_slice());
         out_tails.push(report.stdout.tail.as_slice());
         err_heads.push(report.stderr.head.as_slice());
@@ -112,19 +111,4 @@ pub(crate) async fn outputs_gone(
     .await
     .map_err(query("remove what runs have left"))?;
     Ok(())
-}
-
-fn without_output(report: &RunReport) -> String {
-    json(&RunReport {
-        outcome: report.outcome.clone(),
-        stdout: report.stdout.without_bytes(),
-        stderr: report.stderr.without_bytes(),
-        usage: report.usage,
-        sandbox: report.sandbox.clone(),
-        started_at: report.started_at,
-        ended_at: report.ended_at,
-        uploaded: None,
-        artifacts: report.artifacts.clone(),
-        egress: report.egress.clone(),
-    })
 }

@@ -143,8 +143,9 @@ async fn secrets(app: &App, allowed: Allowed) -> ApiResult<Response> {
     })?;
     let bytes = values.encode();
     if bytes.len() as u64 > allowed.claim.bytes {
+        // Asked again it would be the same.
         return Err(
-            ApiError::new(Code::Internal).because("a job's secrets are longer than an executor takes")
+            ApiError::new(Code::Conflict).detail("the secrets of the job are longer than an executor takes")
         );
     }
     let mut response = Response::new(Body::from(bytes));

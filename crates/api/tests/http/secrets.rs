@@ -48,9 +48,13 @@ fn naming(name: &str) -> Value {
     })
 }
 
-/// A job that has started: its order as it would be sent.
 async fn started(ground: &Ground, name: &str) -> DispatchMessage {
-    let (status, answer) = submit(ground, Who::Submitter, naming(name)).await;
+    started_with(ground, naming(name)).await
+}
+
+/// A job that has started: its order as it would be sent.
+async fn started_with(ground: &Ground, changes: Value) -> DispatchMessage {
+    let (status, answer) = submit(ground, Who::Submitter, changes).await;
     assert_eq!(status, StatusCode::ACCEPTED, "{answer}");
     let job: JobId = answer["job"].as_str().unwrap().parse().unwrap();
     let whole = ground.start(job).await;
@@ -290,4 +294,17 @@ async fn a_server_that_can_not_give_secrets_says_which_setting_it_lacks() {
     assert_eq!(refused.status(), StatusCode::NOT_IMPLEMENTED);
     let problem = refused.text().await.unwrap();
     assert!(problem.contains("server.secrets_key"), "{problem}");
+}
+
+/// Each of them may be so long, and all of them together not. It is a refusal, which an executor does not try again for minutes.
+#[tokio::test]
+async fn secrets_that_are_too_long_together_are_refused_once() {
+    let ground = Ground::new().await;
+    let long = format!("correct-horse{}", " ".repeat(16_000));
+    set(&ground, Who::Admin, "LONG", &long).await;
+    let places: serde_json::Map<_, _> = (0..100)
+        .map(|number| (format!("f{number}"), json!({"named": "LONG"})))
+        .collect();
+    let order = started_with(&ground, json!({ "secret_files": places })).await;
+    assert_eq!(fetch(&ground, &order).await.status(), StatusCode::CONFLICT);
 }

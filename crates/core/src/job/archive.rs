@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Blob, FileMode, InputFile, JobSpec, validate::wrong_path};
 use crate::{
-    fault::{Fault, Faults},
+    fault::{Fault, Faults, excerpt},
     policy::ContentRules,
 };
 
@@ -108,7 +108,7 @@ fn expand_one(
     };
     match &archive.into {
         Some(into) if let Some(message) = wrong_path(into, rules) => {
-            let message = format!("{:?}: {message}", super::validate::excerpt(into));
+            let message = format!("{:?}: {message}", excerpt(into));
             faults.push(Fault::new(format!("{place}.into"), "bad_path", message));
             // What is wrong within it is said too, and none of it takes a place of others.
             expand(bytes, format, "", limits, &mut Tree::default())

@@ -12,7 +12,7 @@ use crate::{
     artifact::check_globs,
     digest::Digest,
     egress::EgressInForce,
-    fault::{Fault, Faults},
+    fault::{Fault, Faults, excerpt},
     image::ImagePin,
     limits::Limits,
     outcome::EndState,
@@ -251,15 +251,24 @@ fn check_secrets(spec: &JobSpec, faults: &mut Faults) {
     for (path, text) in given(&spec.secret_files) {
         check_length("secret_files", path, text, faults);
     }
-    let all = given(&spec.secrets).chain(given(&spec.secret_files));
+    let all = || given(&spec.secrets).chain(given(&spec.secret_files));
+    let bytes: usize = all().map(|(_, text)| text.reveal().len()).sum();
     let count = spec.secrets.len() + spec.secret_files.len();
-    if let Err(error) = Secrets::new(all.map(|(_, text)| text.reveal())) {
+    if let Err(error) = Secrets::new(all().map(|(_, text)| text.reveal())) {
         faults.push(Fault::new("secrets", "too_large", error.to_string()));
     } else if count > MOST_SECRETS {
         let message = format!("{count} secrets are over the {MOST_SECRETS} that a job can have");
         faults.push(Fault::new("secrets", "too_large", message));
+    } else if bytes > MOST_GIVEN_BYTES {
+        let message = format!(
+            "the secrets are {bytes} bytes with the white space around them, over the {MOST_GIVEN_BYTES} that a job can have"
+        );
+        faults.push(Fault::new("secrets", "too_large", message));
     }
 }
+
+/// Most bytes of the values that a job gives itself, white space around them included: they travel to its executor at once.
+const MOST_GIVEN_BYTES: usize = 64 * 1024;
 
 fn in_field(field: &str, name: &str) -> String {
     format!("{field}[{:?}]", excerpt(name))
@@ -292,8 +301,14 @@ fn check_room(spec: &JobSpec, rules: &ContentRules, faults: &mut Faults) {
         }
     }
     let arguments: usize = arguments().map(|item| escaped_length(item) + 1).sum();
-    // How long a named secret is, nobody knows here: one that does not fit is refused by the guest.
-    let secrets = given(&spec.secrets).map(|(name, value)| (name, value.reveal()));
+    // How long a named secret is, nobody knows here: one that does not fit is refused by the guest. Its variable counts.
+    let secrets = spec.secrets.iter().map(|(name, value)| {
+        let value = match value {
+            SecretValue::Text(text) => text.reveal(),
+            SecretValue::Named(_) => "",
+        };
+        (name.as_str(), value)
+    });
     let variables = spec
         .env
         .iter()
@@ -392,11 +407,6 @@ fn choose<T: Clone + PartialEq>(
         faults.push(Fault::new(field, "not_allowed", message));
     }
     chosen.cloned()
-}
-
-/// Text of a tenant, short enough for an error.
-pub(super) fn excerpt(text: &str) -> String {
-    text.chars().take(60).collect()
 }
 
 #[cfg(test)]

@@ -149,18 +149,7 @@ impl Writer<'_> {
             (None, _) => report,
         };
         let (out, err) = (&report.stdout, &report.stderr);
-        let text = json(&RunReport {
-            outcome: report.outcome.clone(),
-            stdout: out.without_bytes(),
-            stderr: err.without_bytes(),
-            usage: report.usage,
-            sandbox: report.sandbox.clone(),
-            started_at: report.started_at,
-            ended_at: report.ended_at,
-            uploaded: None,
-            artifacts: report.artifacts.clone(),
-            egress: report.egress.clone(),
-        });
+        let text = json(&report.without_output());
         let done = sqlx::query!(
             "/* result */
              INSERT INTO results (attempt_id, report, stdout_head, stdout_tail, stderr_head, stderr_tail)

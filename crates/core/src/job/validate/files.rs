@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 
 use mayfly_archive::Tree;
 
-use super::excerpt;
 use crate::{
-    fault::{Fault, Faults},
+    fault::{Fault, Faults, excerpt},
     job::{InputFile, JobSpec, archive},
     policy::ContentRules,
 };

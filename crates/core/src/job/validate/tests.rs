@@ -325,6 +325,16 @@ fn secrets_are_texts_or_names_for_variables_and_for_files() {
             "bad_name",
         ),
         (json!({"secrets": many}), "secrets", "too_large"),
+        (
+            json!({"secret_files": {"c": format!("hunter22{}", " ".repeat(64 << 10))}}),
+            "secrets",
+            "too_large",
+        ),
+        (
+            json!({"secrets": {"A".repeat(48 << 10): {"named": "c"}}}),
+            "args",
+            "too_large",
+        ),
     ] {
         let faults = resolved(changes).unwrap_err();
         let found: Vec<_> = faults
