@@ -11,7 +11,9 @@ use crate::{
     artifact::{Artifact, Artifacts},
     digest::{Digest, Salt, canonical_json},
     egress::{EgressRecord, Verdict},
-    id::{AttemptId, AuditEventId, BatchId, ExecutorId, JobId, KeyId, SecretId, SessionId, TenantId},
+    id::{
+        AttemptId, AuditEventId, BatchId, ExecutorId, JobId, KeyId, SecretId, SessionId, TenantId, UploadId,
+    },
     job::SecretName,
     limits::{Limits, LimitsAsked},
     outcome::{Cause, EndState, Evidence, Outcome, Redacted, StreamCount, Usage},
@@ -272,6 +274,27 @@ pub enum Fact {
     SecretsGiven {
         /// Which value of each.
         secrets: BTreeMap<SecretName, SecretId>,
+    },
+    /// A tenant's upload is kept from here on. Its digest, by which jobs name it, is not in the log: it would say for ever
+    /// what it was.
+    UploadKept {
+        /// Its id.
+        upload: UploadId,
+        /// Its length.
+        bytes: u64,
+        /// The key by which it was sent; none where that was done at the server.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        by: Option<KeyId>,
+    },
+    /// A tenant's upload is kept no more.
+    UploadRemoved {
+        /// Its id.
+        upload: UploadId,
+        /// Its length.
+        bytes: u64,
+        /// The key by which that was asked for; none where its time was over, or where that was done at the server.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        by: Option<KeyId>,
     },
 }
 
@@ -539,6 +562,8 @@ impl Fact {
             Self::SecretSet { .. } => FactKind::SecretSet,
             Self::SecretRemoved { .. } => FactKind::SecretRemoved,
             Self::SecretsGiven { .. } => FactKind::SecretsGiven,
+            Self::UploadKept { .. } => FactKind::UploadKept,
+            Self::UploadRemoved { .. } => FactKind::UploadRemoved,
         }
     }
 }

@@ -82,6 +82,8 @@ ids! {
     KeyId, "key";
     /// One value that was set under the name of a secret.
     SecretId, "secret";
+    /// A file that a tenant has uploaded.
+    UploadId, "upload";
 }
 
 impl TenantId {

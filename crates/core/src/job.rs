@@ -21,6 +21,7 @@ mod mode;
 mod secret;
 mod text;
 mod times;
+mod upload;
 mod validate;
 
 pub use archive::{ArchiveFormat, InputArchive, MAX_ARCHIVES};
@@ -31,6 +32,7 @@ pub use secret::{
 };
 pub use text::Blob;
 pub use times::Times;
+pub use upload::{FetchedFile, UploadedFile};
 
 /// A job as a tenant writes it. What is left out is the policy's default.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,6 +53,9 @@ pub struct JobSpec {
     /// Archives whose files are put there too.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub archives: Vec<InputArchive>,
+    /// Files that are put there too, which the tenant has uploaded before (`PUT /v1/uploads/{digest}`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub uploads: Vec<UploadedFile>,
     /// Arguments after the command or the program's file.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<String>,
@@ -181,12 +186,7 @@ impl InputFile {
     /// The mode that it gets, whichever way it was said.
     #[must_use]
     pub fn file_mode(&self) -> FileMode {
-        let usual = if self.executable {
-            FileMode::EXECUTABLE
-        } else {
-            FileMode::USUAL
-        };
-        self.mode.unwrap_or(usual)
+        FileMode::asked(self.mode, self.executable)
     }
 }
 
@@ -222,6 +222,9 @@ pub struct ResolvedJob {
     pub argv: Vec<String>,
     /// Files, the source's own and those of archives among them.
     pub files: Vec<InputFile>,
+    /// Files that are kept on the server, which the executor fetches while it gives them to the sandbox.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fetched: Vec<FetchedFile>,
     /// Standard input.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stdin: Option<Blob>,
@@ -272,7 +275,7 @@ pub struct ResolvedJob {
 pub struct ContentDigests {
     /// Of the program: argv and, for a source, its text.
     pub code: Digest,
-    /// Of the files' content, by path. Whether they came in an archive, and their modes, are no part of it.
+    /// Of the files' content, by path. Whether they came in an archive or were uploaded, and their modes, are no part of it.
     pub files: Digest,
     /// Of standard input.
     pub stdin: Digest,
@@ -310,7 +313,7 @@ impl ResolvedJob {
         }
     }
 
-    /// Bytes of files and stdin together.
+    /// Bytes of files and stdin together, without those that are fetched.
     #[must_use]
     pub fn content_bytes(&self) -> u64 {
         self.files
@@ -329,6 +332,7 @@ impl ResolvedJob {
             .files
             .iter()
             .map(|file| (file.path.as_str(), Digest::of(file.content.as_bytes())))
+            .chain(self.fetched.iter().map(|file| (file.path.as_str(), file.digest)))
             .collect();
         let files = Digest::of(&canonical_json(&files));
         ContentDigests {

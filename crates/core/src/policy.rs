@@ -51,7 +51,10 @@ pub struct Policy {
 pub struct ContentRules {
     /// Source, files and stdin together.
     pub total: ByteSize,
-    /// Number of files.
+    /// Uploads together.
+    #[serde(default = "most_of_uploads")]
+    pub uploads: ByteSize,
+    /// Number of files, uploads among them.
     pub files: u32,
     /// Bytes of one path.
     pub path_bytes: u32,
@@ -64,6 +67,11 @@ pub struct ContentRules {
     pub variables: u32,
     /// Number of labels.
     pub labels: u32,
+}
+
+/// As long as a policy says nothing of them.
+const fn most_of_uploads() -> ByteSize {
+    ByteSize::mib(1024)
 }
 
 /// Bounds of the files that are kept of a run.
@@ -210,6 +218,7 @@ impl Default for Policy {
             redaction: RedactionRules::default(),
             content: ContentRules {
                 total: ByteSize::mib(16),
+                uploads: most_of_uploads(),
                 files: 1000,
                 path_bytes: 1024,
                 args_and_env: ByteSize::kib(48),

@@ -30,6 +30,8 @@ pub enum BlobKind {
     Artifact,
     /// The values of its secrets: fetched.
     Secrets,
+    /// Files that it names and does not bring: fetched, piece by piece.
+    Fetched,
 }
 
 impl BlobKind {
@@ -41,6 +43,7 @@ impl BlobKind {
             Self::Output => "output",
             Self::Artifact => "artifact",
             Self::Secrets => "secrets",
+            Self::Fetched => "file",
         }
     }
 
@@ -48,7 +51,7 @@ impl BlobKind {
     #[must_use]
     pub const fn method(self) -> &'static str {
         match self {
-            Self::Input | Self::Secrets => "GET",
+            Self::Input | Self::Secrets | Self::Fetched => "GET",
             Self::Output | Self::Artifact => "PUT",
         }
     }
@@ -65,8 +68,8 @@ pub struct BlobClaim {
     pub attempt: AttemptId,
     /// What is there.
     pub kind: BlobKind,
-    /// Of an input its length, of an output the most that is taken, of files the most that is taken of all together, of
-    /// secrets the most that there may be; in bytes.
+    /// Of an input its length, of files that are fetched the length of all together, of an output the most that is taken, of
+    /// files that are left the most that is taken of all together, of secrets the most that there may be; in bytes.
     pub bytes: u64,
     /// Until when, in seconds since 1970.
     pub expires: i64,
@@ -175,8 +178,8 @@ impl BlobUrl {
         &self.0
     }
 
-    /// Where a piece of a file is left, both numbered from 0, at the address of an attempt's files. The numbers are no part
-    /// of what is signed: whoever may leave files may number them.
+    /// Where a piece of a file is left or fetched, both numbered from 0, at the address of an attempt's files. The numbers are
+    /// no part of what is signed: whoever may leave or fetch files may number them.
     #[must_use]
     pub fn of_piece(&self, file: u32, piece: u32) -> Self {
         Self(format!("{}&file={file}&piece={piece}", self.0))

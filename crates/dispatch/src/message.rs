@@ -25,8 +25,8 @@ pub(crate) use codec::encoded_bytes;
 pub use codec::{DecodeError, Inbound, MAX_MESSAGE_BYTES, READS, VERSION, Wire};
 pub use control::{Control, Order};
 pub use dispatch::{
-    ARTIFACTS_SINCE, BLOBS_SINCE, BlobPlaces, DispatchMessage, EGRESS_SINCE, InputBlob, MAX_SECRETS_BYTES,
-    MODES_SINCE, OutputPlace, SECRETS_APART_SINCE, SECRETS_SINCE,
+    ARTIFACTS_SINCE, BLOBS_SINCE, BlobPlaces, DispatchMessage, EGRESS_SINCE, FETCHED_SINCE, InputBlob,
+    MAX_SECRETS_BYTES, MODES_SINCE, OutputPlace, SECRETS_APART_SINCE, SECRETS_SINCE,
 };
 pub use reply::{Answer, DenyReason, Reply, Stop, StopReason, Verdict};
 pub use tick::{Judged, MAX_JUDGED, Tick};

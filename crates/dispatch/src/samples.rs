@@ -99,6 +99,7 @@ pub(crate) fn dispatch_message(attempt: AttemptId, publication: u32) -> Dispatch
             env: BTreeMap::new(),
             secrets: Default::default(),
             secret_files: Default::default(),
+            fetched: Vec::new(),
             named_secrets: Default::default(),
             redaction: Default::default(),
             asked: LimitsAsked::default(),
@@ -117,5 +118,6 @@ pub(crate) fn dispatch_message(attempt: AttemptId, publication: u32) -> Dispatch
         output: None,
         artifacts: None,
         secrets: None,
+        fetched: None,
     }
 }

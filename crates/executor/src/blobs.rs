@@ -8,7 +8,7 @@ use mayfly_core::{chain::Chain, digest::Digest};
 use mayfly_dispatch::{blob::BlobUrl, message::DispatchMessage};
 use tokio::time::Instant;
 
-use crate::pauses::Pauses;
+use crate::{fetched::AskedPiece, pauses::Pauses};
 
 #[cfg(feature = "http")]
 mod http;
@@ -42,6 +42,16 @@ pub trait Blobs: Send + Sync {
     /// # Errors
     /// [`BlobError`]. No more than [`MAX_SECRETS_BYTES`](mayfly_dispatch::message::MAX_SECRETS_BYTES) are ever in memory.
     async fn fetch_secrets(&self, order: &DispatchMessage) -> Result<Vec<u8>, BlobError>;
+
+    /// Fetches a piece of a file that an order's job only names.
+    ///
+    /// # Errors
+    /// [`BlobError`]. No more than a piece is ever in memory.
+    async fn fetch_piece(&self, asked: AskedPiece<'_>) -> Result<Vec<u8>, BlobError> {
+        let place = asked.order.fetched.as_ref().ok_or(BlobError::NoWay)?;
+        self.fetch(&place.of_piece(asked.file, asked.piece), asked.bytes)
+            .await
+    }
 
     /// Leaves a piece of a file where its order says. Once it has worked, the same again works too.
     ///

@@ -27,12 +27,18 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     Listeners, Outside, RunId, artifacts,
     blobs::Blobs,
+    fetched,
     input::{self, InputError},
     output, preparation,
 };
 
 /// Longest time that a sandbox waits for the grant of its job: a server may be away for a while.
 pub const LONGEST_IDLE: Duration = Duration::from_secs(600);
+
+/// The same of a job's sandbox, which waits for the job's files as well.
+fn longest_idle(job: &ResolvedJob) -> Duration {
+    LONGEST_IDLE.saturating_add(fetched::longest(&job.fetched))
+}
 
 /// What comes of work that was begun here.
 pub(crate) enum Done {
@@ -174,7 +180,12 @@ impl Jobs {
         let attempt = message.attempt;
         let request = SandboxRequest {
             warm: self.means.sandbox.warm_command(&message.resolved),
-            ..SandboxRequest::for_job(&message.resolved, self.executor, session, LONGEST_IDLE)
+            ..SandboxRequest::for_job(
+                &message.resolved,
+                self.executor,
+                session,
+                longest_idle(&message.resolved),
+            )
         };
         let unwanted = CancellationToken::new();
         let message = Arc::new(message);
@@ -267,6 +278,7 @@ impl Jobs {
         };
         let run = Run {
             collect: artifacts::wanted(&prepared.job, &job.message, &self.means.blobs),
+            fetched: fetched::incoming(&job.message, &self.means.blobs, &self.tasks),
             egress: prepared.egress,
             job: prepared.job,
             matcher: prepared.matcher,
@@ -471,6 +483,7 @@ mod tests {
             output: None,
             artifacts: None,
             secrets: None,
+            fetched: None,
         }
     }
 

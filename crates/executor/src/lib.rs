@@ -17,6 +17,7 @@
 mod artifacts;
 mod blobs;
 mod driver;
+mod fetched;
 mod fitness;
 mod input;
 mod jobs;
@@ -41,6 +42,7 @@ use tokio_util::sync::CancellationToken;
 #[cfg(feature = "http")]
 pub use blobs::HttpBlobs;
 pub use blobs::{BlobError, Blobs, NoBlobs, Piece};
+pub use fetched::AskedPiece;
 pub use fitness::{HostTest, Repetition, SelfTests};
 pub use jobs::LONGEST_IDLE;
 pub use outside::Outside;

@@ -41,7 +41,11 @@ impl Account {
     pub(crate) fn of(conversation: &Conversation) -> Self {
         let (oom_kills, counted_before) = match &conversation.ending {
             Ending::Exit(exit) => (exit.cgroup.oom_kills, exit.oom_kills_before),
-            Ending::Refused(_) | Ending::Lost(_) | Ending::Forced | Ending::NotStarted => (None, None),
+            Ending::Refused(_)
+            | Ending::Lost(_)
+            | Ending::Forced
+            | Ending::NotStarted
+            | Ending::NotFetched(_) => (None, None),
         };
         Self {
             oom_kills,
@@ -61,7 +65,7 @@ pub(crate) const fn is_conclusive(conversation: &Conversation) -> bool {
     match &conversation.ending {
         Ending::Exit(exit) => matches!(exit.how, Ended::Code(_)) || exit.cgroup.oom_kills.is_some(),
         Ending::Refused(_) => true,
-        Ending::Lost(_) | Ending::Forced | Ending::NotStarted => false,
+        Ending::Lost(_) | Ending::Forced | Ending::NotStarted | Ending::NotFetched(_) => false,
     }
 }
 
@@ -73,7 +77,7 @@ pub(crate) const fn is_unexplained(conversation: &Conversation) -> bool {
         && match &conversation.ending {
             Ending::Exit(exit) => matches!(exit.how, Ended::Signal(_)),
             Ending::Lost(_) => true,
-            Ending::Refused(_) | Ending::Forced | Ending::NotStarted => false,
+            Ending::Refused(_) | Ending::Forced | Ending::NotStarted | Ending::NotFetched(_) => false,
         }
 }
 
@@ -111,6 +115,7 @@ pub(crate) fn weigh(conversation: &Conversation, engine: &EngineWord) -> Evidenc
             TroubleKind::Guest,
             "the guest did not start the program in time".to_owned(),
         ),
+        Ending::NotFetched(error) => set_trouble(&mut evidence, TroubleKind::Content, error.to_string()),
     }
     evidence
 }

@@ -14,6 +14,7 @@
 pub mod collect;
 pub mod engine;
 pub mod error;
+pub mod fetched;
 pub mod filter;
 pub mod floor;
 pub mod images;

@@ -2,12 +2,17 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
+use bytes::Bytes;
 use mayfly_core::{job::ResolvedJob, limits::Limits};
 use mayfly_protocol::{
     FileHeader, GuestSession, Job, MAX_DATA, MAX_PAYLOAD, SessionState, StreamId, ToGuest, VERSION,
 };
 
-use crate::{baseline::WORK, run::Start};
+use crate::{
+    baseline::WORK,
+    fetched::{FetchError, Incoming},
+    run::Start,
+};
 
 /// Credit of each output stream: what may be on its way while nobody takes it in.
 pub(crate) const WINDOW: u32 = 256 * 1024;
@@ -22,6 +27,10 @@ pub(crate) struct Outbox {
     job: Arc<ResolvedJob>,
     pub(crate) start: Start,
     stage: Stage,
+    /// Where the content of files comes from that the job fetches.
+    fetched: Option<Incoming>,
+    /// What has come of it and is not sent yet.
+    piece: Bytes,
     /// Goes before everything else.
     urgent: VecDeque<ToGuest>,
     owed_stdout: u32,
@@ -33,6 +42,8 @@ enum Stage {
     Job,
     File { index: usize },
     Data { index: usize, sent: usize },
+    Fetched { index: usize },
+    FetchedData { index: usize, left: u64 },
     Credit(StreamId),
     Start,
     Stdin { sent: usize },
@@ -40,11 +51,13 @@ enum Stage {
 }
 
 impl Outbox {
-    pub(crate) fn new(job: Arc<ResolvedJob>, start: Start) -> Self {
+    pub(crate) fn new(job: Arc<ResolvedJob>, start: Start, fetched: Option<Incoming>) -> Self {
         Self {
             job,
             start,
             stage: Stage::Job,
+            fetched,
+            piece: Bytes::new(),
             urgent: VecDeque::new(),
             owed_stdout: 0,
             owed_stderr: 0,
@@ -86,15 +99,47 @@ impl Outbox {
         }
     }
 
+    /// Whether nothing can be sent before a piece of a file has come.
+    pub(crate) fn awaits_piece(&self) -> bool {
+        matches!(self.stage, Stage::FetchedData { left: 1.., .. }) && self.piece.is_empty()
+    }
+
+    /// Takes the next piece in, where one is awaited.
+    ///
+    /// # Errors
+    /// There is none, or more than the file has.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost.
+    pub(crate) async fn fetch(&mut self) -> Result<(), FetchError> {
+        let nobody = || FetchError("nobody fetches the job's files".to_owned());
+        let piece = self.fetched.as_mut().ok_or_else(nobody)?.next().await?;
+        let fits = match self.stage {
+            Stage::FetchedData { left, .. } => piece.len() as u64 <= left,
+            _ => false,
+        };
+        if piece.is_empty() || !fits {
+            return Err(FetchError(
+                "a piece of a file is not as long as it should be".to_owned(),
+            ));
+        }
+        self.piece = piece;
+        Ok(())
+    }
+
     /// Whether [`Outbox::next`] has something now.
     pub(crate) fn has_next(&self, session: &GuestSession) -> bool {
         !self.urgent.is_empty()
             || match self.stage {
                 Stage::Done => false,
+                Stage::FetchedData { .. } => !self.awaits_piece(),
                 Stage::Stdin { sent } => self.stdin().len() == sent || session.stdin_credit() > 0,
-                Stage::Job | Stage::File { .. } | Stage::Data { .. } | Stage::Credit(_) | Stage::Start => {
-                    true
-                }
+                Stage::Job
+                | Stage::File { .. }
+                | Stage::Data { .. }
+                | Stage::Fetched { .. }
+                | Stage::Credit(_)
+                | Stage::Start => true,
             }
     }
 
@@ -129,6 +174,28 @@ impl Outbox {
                         },
                     ),
                 }
+            }
+            Stage::Fetched { index } => {
+                let file = &self.job.fetched[index];
+                let header = FileHeader {
+                    path: file.path.clone(),
+                    mode: file.mode.bits(),
+                    size: file.bytes,
+                };
+                let left = file.bytes;
+                (ToGuest::File(header), Stage::FetchedData { index, left })
+            }
+            Stage::FetchedData { index, left: 0 } => (ToGuest::FileEnd, self.fetched_file(index + 1)),
+            Stage::FetchedData { index, left } => {
+                if self.piece.is_empty() {
+                    return None;
+                }
+                let data = self.piece.split_to(self.piece.len().min(MAX_PAYLOAD));
+                let left = left.saturating_sub(data.len() as u64);
+                (
+                    ToGuest::FileData(data.to_vec()),
+                    Stage::FetchedData { index, left },
+                )
             }
             Stage::Credit(stream) => {
                 let credit = ToGuest::Credit {
@@ -174,6 +241,14 @@ impl Outbox {
         if index < self.job.files.len() {
             Stage::File { index }
         } else {
+            self.fetched_file(0)
+        }
+    }
+
+    fn fetched_file(&self, index: usize) -> Stage {
+        if index < self.job.fetched.len() {
+            Stage::Fetched { index }
+        } else {
             Stage::Credit(StreamId::STDOUT)
         }
     }
@@ -191,7 +266,7 @@ impl Outbox {
             deadline_ms: guest_deadline_ms(&self.job.limits),
             // The container's own are the job's.
             rlimits: Vec::new(),
-            files: u32::try_from(self.job.files.len()).unwrap_or(u32::MAX),
+            files: u32::try_from(self.job.files.len() + self.job.fetched.len()).unwrap_or(u32::MAX),
             stdin: self.job.stdin.is_some(),
             warm: self.start.warm,
             collects: self.start.collects,

@@ -289,6 +289,7 @@ async fn attempt(subject: &Subject<'_>, probe: &Probe) -> Result<Vec<String>, St
     let live: Arc<Listener> = Arc::new(listener);
     let run = ready.run(Run {
         collect: None,
+        fetched: None,
         egress: None,
         matcher: Matchers::default().of(&job).map_err(|error| error.to_string())?,
         job,

@@ -19,6 +19,7 @@ use crate::{
     capture::Capture,
     channel::{Channel, ChannelError},
     egress::Tunnels,
+    fetched::{FetchError, Incoming},
     outbox::Outbox,
     redaction::Matcher,
     seam::{LiveOutput, OutputStream, Run},
@@ -40,6 +41,8 @@ pub(crate) enum Ending {
     Forced,
     /// The program was not started in time.
     NotStarted,
+    /// There was no whole job for it.
+    NotFetched(FetchError),
 }
 
 /// All that the conversation gave.
@@ -90,10 +93,11 @@ pub(crate) async fn converse(
         live,
         matcher,
         collect: _,
+        fetched,
         egress,
     } = run;
     let mut tunnels = egress.map(Tunnels::new);
-    let mut state = State::new(&job, start, live.as_ref(), &matcher, clock);
+    let mut state = State::new(&job, start, fetched, live.as_ref(), &matcher, clock);
     let ready = channel.writer();
     let ending = loop {
         if state.kill_asked.is_some() {
@@ -103,7 +107,8 @@ pub(crate) async fn converse(
         tokio::select! {
             biased;
             reason = stopped(&mut stop), if state.kill_asked.is_none() => state.ask_kill(reason, kill_grace),
-            () = sleep_until(state.limit) => match state.limit_passed(kill_grace) {
+            // Whoever fetches has limits of its own.
+            () = sleep_until(state.limit), if !state.outbox.awaits_piece() => match state.limit_passed(kill_grace) {
                 Some(ending) => break ending,
                 None => continue,
             },
@@ -116,6 +121,10 @@ pub(crate) async fn converse(
                 Ok(None) => {}
                 Ok(Some(ending)) => break ending,
                 Err(error) => break Ending::Lost(error),
+            },
+            fetched = state.outbox.fetch(), if state.outbox.awaits_piece() => match fetched {
+                Ok(()) => state.limit = Instant::now() + START_LIMIT,
+                Err(error) => break Ending::NotFetched(error),
             },
             () = live.ready(), if state.outbox.owes() => state.outbox.grant(),
             () = next_frame(&mut tunnels), if !has_next(&tunnels) => {}
@@ -174,12 +183,13 @@ impl<'a> State<'a> {
     fn new(
         job: &Arc<ResolvedJob>,
         start: Start,
+        fetched: Option<Incoming>,
         live: &'a dyn LiveOutput,
         matcher: &Matcher,
         clock: &'a dyn Clock,
     ) -> Self {
         Self {
-            outbox: Outbox::new(Arc::clone(job), start),
+            outbox: Outbox::new(Arc::clone(job), start, fetched),
             live,
             clock,
             stdout: Capture::new(job.limits.stdout, matcher),

@@ -16,8 +16,8 @@ use mayfly_egress::Proxy;
 use tokio::{sync::watch, task::JoinHandle};
 
 use crate::{
-    collect::Collect, error::EngineError, host::HostCheck, reaper::Swept, redaction::Matcher,
-    warm::WarmCommand,
+    collect::Collect, error::EngineError, fetched::Incoming, host::HostCheck, reaper::Swept,
+    redaction::Matcher, warm::WarmCommand,
 };
 
 /// All that is fixed when a sandbox is created, before its job is known.
@@ -153,6 +153,8 @@ pub struct Run {
     pub matcher: Matcher,
     /// Which of the job's files are wanted when it is over; none: the sandbox goes with all of them.
     pub collect: Option<Collect>,
+    /// The content of the files that the job fetches; none, where it fetches none.
+    pub fetched: Option<Incoming>,
     /// What the job may reach outside of its sandbox, whose loopback must be open then; none: nothing. It is closed with
     /// the run.
     pub egress: Option<Arc<Proxy>>,

@@ -33,6 +33,8 @@ pub enum FactKind {
     SecretSet,
     SecretRemoved,
     SecretsGiven,
+    UploadKept,
+    UploadRemoved,
 }
 
 impl FactKind {
@@ -66,6 +68,8 @@ impl FactKind {
             Self::SecretSet => "secret_set",
             Self::SecretRemoved => "secret_removed",
             Self::SecretsGiven => "secrets_given",
+            Self::UploadKept => "upload_kept",
+            Self::UploadRemoved => "upload_removed",
         }
     }
 }

@@ -69,7 +69,7 @@ pub(super) fn files(
     }
     let mut limits = Limits {
         bytes: rules.total.as_bytes().saturating_sub(spec.content_bytes()),
-        files: (rules.files as usize).saturating_sub(spec.files.len()),
+        files: (rules.files as usize).saturating_sub(spec.files.len() + spec.uploads.len()),
         path_bytes: rules.path_bytes as usize,
     };
     let mut files = Vec::new();

@@ -31,6 +31,13 @@ impl FileMode {
         if bits <= 0o777 { Some(Self(bits)) } else { None }
     }
 
+    /// What a file gets, whichever way it was asked for.
+    #[must_use]
+    pub fn asked(mode: Option<Self>, executable: bool) -> Self {
+        let usual = if executable { Self::EXECUTABLE } else { Self::USUAL };
+        mode.unwrap_or(usual)
+    }
+
     /// The bits.
     #[must_use]
     pub const fn bits(self) -> u32 {

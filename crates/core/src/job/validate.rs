@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use mayfly_redact::{LEAST_SECRET_BYTES, MOST_SECRETS, Secrets};
 
 use super::{
-    InputFile, JobSpec, NamedSecrets, ResolvedJob, SecretText, SecretValue, Source, secret,
-    text::escaped_length,
+    FetchedFile, InputFile, JobSpec, NamedSecrets, ResolvedJob, SecretText, SecretValue, Source, secret,
+    text::escaped_length, upload,
 };
 use crate::{
     artifact::check_globs,
@@ -32,6 +32,8 @@ struct Choices {
     egress: Option<EgressInForce>,
     /// Of its archives.
     expanded: Vec<InputFile>,
+    /// Its uploads.
+    fetched: Vec<FetchedFile>,
 }
 
 impl JobSpec {
@@ -47,6 +49,7 @@ impl JobSpec {
             runtime,
             egress,
             expanded,
+            fetched,
         } = self.choose(policy)?;
         let (argv, mut files) = program(self.source, self.command, self.args, self.files);
         files.extend(expanded);
@@ -57,6 +60,7 @@ impl JobSpec {
             pin,
             argv,
             files,
+            fetched,
             stdin: self.stdin,
             env: self.env,
             secrets,
@@ -88,7 +92,7 @@ impl JobSpec {
         self.choose(policy).map(drop)
     }
 
-    /// Bytes of source, files and stdin together, without what archives hold.
+    /// Bytes of source, files and stdin together, without what archives hold and without uploads.
     #[must_use]
     pub fn content_bytes(&self) -> u64 {
         self.files
@@ -105,6 +109,7 @@ impl JobSpec {
         let mut faults = Faults::default();
         check_program(self, &mut faults);
         let expanded = check_files(self, &policy.content, &mut faults);
+        let fetched = upload::check(self, &policy.content, &mut faults);
         check_strings(self, &mut faults);
         check_secrets(self, &mut faults);
         check_room(self, &policy.content, &mut faults);
@@ -114,6 +119,11 @@ impl JobSpec {
             .resolve(&self.limits)
             .map_err(|more| faults.append(more))
             .ok();
+        if let Some(limits) = &limits {
+            let expanded: usize = expanded.iter().map(|file| file.content.as_bytes().len()).sum();
+            let beside = self.content_bytes().saturating_add(expanded as u64);
+            upload::check_disk(&fetched, beside, limits, &mut faults);
+        }
         let network = choose(
             "network",
             self.network,
@@ -138,6 +148,7 @@ impl JobSpec {
                 runtime,
                 egress,
                 expanded,
+                fetched,
             }),
             _ => Err(faults),
         }

@@ -25,7 +25,8 @@ pub const VERSION: u32 = 1;
 /// | 7 | files that are kept of a run: orders for such jobs likewise, [`DispatchMessage::artifacts`], and what reports say of them |
 /// | 8 | jobs that may reach something outside: orders for such jobs likewise, and what reports say of it |
 /// | 9 | secrets that are not in the order: orders for jobs with secret files or named secrets likewise, and [`DispatchMessage::secrets`] |
-pub const READS: u32 = 9;
+/// | 10 | files that an order only names: orders for such jobs likewise, and [`DispatchMessage::fetched`] |
+pub const READS: u32 = 10;
 
 /// Longest message that is looked at, in bytes. Content travels in the message, as base64: 32 MiB of output or 16 MiB
 /// of input, the ceilings of the default policy, fit.

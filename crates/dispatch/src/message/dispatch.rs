@@ -33,6 +33,9 @@ pub const EGRESS_SINCE: u32 = 8;
 /// The first version in which the secrets of a job may be elsewhere than in its order, and may be files or named ones.
 pub const SECRETS_APART_SINCE: u32 = 9;
 
+/// The first version in which a job may have files that its order only names.
+pub const FETCHED_SINCE: u32 = 10;
+
 /// Most bytes of the secrets of one job as they are fetched: their values are bounded, and the places that they are for.
 pub const MAX_SECRETS_BYTES: u64 = 1 << 20;
 
@@ -69,6 +72,9 @@ pub struct DispatchMessage {
     /// the broker keeps has no value of theirs, and no digest, by which a short one could be guessed. Since version 9.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secrets: Option<BlobUrl>,
+    /// Where the files are that `resolved` only names. Since version 10.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fetched: Option<BlobUrl>,
 }
 
 /// What a job brings, where it is not in its order.
@@ -113,7 +119,9 @@ impl DispatchMessage {
     #[must_use]
     pub fn least_version(&self) -> u32 {
         let resolved = &self.resolved;
-        if !resolved.secret_files.is_empty() || !resolved.named_secrets.is_empty() {
+        if !resolved.fetched.is_empty() {
+            FETCHED_SINCE
+        } else if !resolved.secret_files.is_empty() || !resolved.named_secrets.is_empty() {
             SECRETS_APART_SINCE
         } else if resolved.egress.is_some() {
             EGRESS_SINCE
@@ -172,6 +180,12 @@ impl BlobPlaces {
             drop(order.resolved.take_secrets());
             order.secrets = Some(self.url(&order, BlobKind::Secrets, MAX_SECRETS_BYTES, now));
             order.v = order.v.max(SECRETS_APART_SINCE);
+        }
+        if !order.resolved.fetched.is_empty() && reads >= FETCHED_SINCE {
+            let bytes = order.resolved.fetched.iter().map(|file| file.bytes);
+            let bytes = bytes.fold(0, u64::saturating_add);
+            order.fetched = Some(self.url(&order, BlobKind::Fetched, bytes, now));
+            order.v = order.v.max(FETCHED_SINCE);
         }
         if encoded_bytes(&order) as u64 <= self.input_above {
             return order;

@@ -383,6 +383,7 @@ impl World {
             output: None,
             artifacts: None,
             secrets: None,
+            fetched: None,
         })
     }
 
@@ -428,6 +429,7 @@ fn resolved_job() -> ResolvedJob {
         env: BTreeMap::new(),
         secrets: Default::default(),
         secret_files: Default::default(),
+        fetched: Vec::new(),
         named_secrets: Default::default(),
         redaction: Default::default(),
         asked: LimitsAsked::default(),

@@ -38,6 +38,7 @@ fn order(base: &str, most: u64) -> Arc<DispatchMessage> {
         output: None,
         artifacts: None,
         secrets: None,
+        fetched: None,
     };
     let places = BlobPlaces {
         base: base.to_owned(),

@@ -48,6 +48,7 @@ fn order_of(job: ResolvedJob, base: &str) -> (ResolvedJob, DispatchMessage, Vec<
         output: None,
         artifacts: None,
         secrets: None,
+        fetched: None,
     };
     let places = BlobPlaces {
         base: base.to_owned(),

@@ -39,6 +39,7 @@ fn job(argv: &[&str], files: &[&str]) -> ResolvedJob {
         env: BTreeMap::new(),
         secrets: BTreeMap::new(),
         secret_files: BTreeMap::new(),
+        fetched: Vec::new(),
         named_secrets: Default::default(),
         redaction: Default::default(),
         asked: Default::default(),

@@ -92,6 +92,7 @@ async fn run(
         stop,
         live,
         collect: Some(collect),
+        fetched: None,
         egress: None,
     };
     let mut report = settled(sandbox.run(run).await).await;

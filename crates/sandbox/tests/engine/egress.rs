@@ -81,6 +81,7 @@ async fn run_until(
         stop,
         live,
         collect: None,
+        fetched: None,
         egress: Some(Arc::clone(proxy)),
     };
     let report = settled(sandbox.run(run).await).await;
@@ -413,6 +414,7 @@ async fn a_run_that_nobody_awaits_any_more_dials_nothing() {
         stop: watch::channel(None).1,
         live: Arc::new(StopWhenHeard(said)),
         collect: None,
+        fetched: None,
         egress: Some(Arc::clone(&proxy)),
     };
     // As an executor's task does that panics.
@@ -466,6 +468,7 @@ except OSError as error:
         stop: watch::channel(None).1,
         live: Arc::new(NoLiveOutput),
         collect: None,
+        fetched: None,
         egress: Some(proxy),
     };
     let report = settled(sandbox.run(run).await).await;

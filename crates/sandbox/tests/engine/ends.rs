@@ -133,6 +133,7 @@ async fn cell(bench: &Bench, program: Program, fault: Fault) -> Vec<String> {
     let (speaks, spoken) = watch::channel(false);
     let run = Run {
         collect: None,
+        fetched: None,
         egress: None,
         matcher: matcher(&job),
         job: Arc::new(job.clone()),

@@ -203,6 +203,7 @@ async fn what_a_neighbour_has_used_up_is_there_for_the_next_job() {
     let hogging = bench.sandboxes.prepare(bench.request(&hog)).await.unwrap();
     let hogging = hogging.run(Run {
         collect: None,
+        fetched: None,
         egress: None,
         matcher: matcher(&hog),
         job: Arc::new(hog),
@@ -214,6 +215,7 @@ async fn what_a_neighbour_has_used_up_is_there_for_the_next_job() {
         let sandbox = bench.sandboxes.prepare(bench.request(&honest)).await.unwrap();
         let run = Run {
             collect: None,
+            fetched: None,
             egress: None,
             matcher: matcher(&honest),
             job: Arc::new(honest),

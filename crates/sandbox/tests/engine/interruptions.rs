@@ -111,6 +111,7 @@ async fn a_guest_that_can_not_obey_is_killed_by_the_engine() {
     let begun = Instant::now();
     let running = sandbox.run(Run {
         collect: None,
+        fetched: None,
         egress: None,
         matcher: matcher(&job),
         job: Arc::new(job),

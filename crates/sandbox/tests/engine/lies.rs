@@ -28,6 +28,7 @@ pub(crate) async fn behind(proxy: Proxy) -> Option<(Bench, Proxy, Seen)> {
     let seen = proxy.seen();
     let run = Run {
         collect: None,
+        fetched: None,
         egress: None,
         matcher: matcher(&job),
         job: Arc::new(job),
@@ -328,6 +329,7 @@ async fn an_engine_that_lies_about_the_end_is_contradicted_and_changes_no_outcom
     let sandbox = bench.sandboxes.prepare(bench.request(&job)).await.unwrap();
     let run = Run {
         collect: None,
+        fetched: None,
         egress: None,
         matcher: matcher(&job),
         job: Arc::new(job),

@@ -26,6 +26,7 @@ mod table;
 mod collect;
 mod egress;
 mod ends;
+mod fetched;
 mod floor;
 mod harmful;
 mod host;

@@ -187,6 +187,7 @@ async fn wrong_answer(bench: &Bench, proxy: &Proxy, lie: Lie, id: &str) -> Optio
         .unwrap_or_else(|error| panic!("{id}: both read-backs are blinded: {error:?}"));
     let run = Run {
         collect: None,
+        fetched: None,
         egress: None,
         matcher: matcher(&job),
         job: Arc::new(job),

@@ -458,6 +458,7 @@ async fn a_sandbox_without_a_job_waits_and_goes_without_a_trace() {
     tokio::time::sleep(Duration::from_secs(12)).await;
     let run = mayfly_sandbox::seam::Run {
         collect: None,
+        fetched: None,
         egress: None,
         matcher: matcher(&job),
         job: Arc::new(job),

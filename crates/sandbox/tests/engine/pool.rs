@@ -67,6 +67,7 @@ async fn until(pool: &WarmPool, what: &str, so: impl Fn(&mayfly_sandbox::pool::P
 async fn run(sandbox: Box<dyn ReadySandbox>, job: &ResolvedJob) -> RunReport {
     let run = Run {
         collect: None,
+        fetched: None,
         egress: None,
         matcher: matcher(job),
         job: Arc::new(job.clone()),

@@ -350,6 +350,7 @@ async fn a_run_comes_back_from_an_engine_that_freezes_and_the_trouble_is_not_the
     let begun = Instant::now();
     let run = Run {
         collect: None,
+        fetched: None,
         egress: None,
         matcher: matcher(&job),
         job: Arc::new(job.clone()),
@@ -384,6 +385,7 @@ async fn a_run_comes_back_from_an_engine_that_freezes_and_the_trouble_is_not_the
     let sandbox = bench.sandboxes.prepare(bench.request(&job)).await.unwrap();
     let run = Run {
         collect: None,
+        fetched: None,
         egress: None,
         matcher: matcher(&job),
         job: Arc::new(job),

@@ -247,6 +247,7 @@ impl Bench {
             env: BTreeMap::new(),
             secrets: Default::default(),
             secret_files: Default::default(),
+            fetched: Vec::new(),
             named_secrets: Default::default(),
             redaction: Default::default(),
             asked: LimitsAsked::default(),
@@ -279,6 +280,7 @@ impl Bench {
         let sandbox = self.sandboxes.prepare(self.request(&job)).await.unwrap();
         let run = Run {
             collect: None,
+            fetched: None,
             egress: None,
             matcher: matcher(&job),
             job: Arc::new(job),
@@ -298,6 +300,7 @@ impl Bench {
         let sandbox = self.sandboxes.prepare(self.request(&job)).await.unwrap();
         let run = Run {
             collect: None,
+            fetched: None,
             egress: None,
             matcher: matcher(&job),
             job: Arc::new(job),

@@ -48,6 +48,7 @@ async fn prepare(bench: &Bench, job: &ResolvedJob, imports: &[&str]) -> Box<dyn 
 async fn run_in(sandbox: Box<dyn ReadySandbox>, job: ResolvedJob) -> RunReport {
     let run = Run {
         collect: None,
+        fetched: None,
         egress: None,
         matcher: matcher(&job),
         job: Arc::new(job),
@@ -349,6 +350,7 @@ async fn what_a_warm_start_saves() {
                 let end = sandbox
                     .run(Run {
                         collect: None,
+                        fetched: None,
                         egress: None,
                         matcher: matcher(&job),
                         job: Arc::new(job.clone()),

@@ -15,34 +15,29 @@ const NAME_MAX: usize = 255;
 
 /// Checks all that is put into `/work`, and gives the files of archives.
 pub(super) fn check_files(spec: &JobSpec, rules: &ContentRules, faults: &mut Faults) -> Vec<InputFile> {
-    if spec.files.len() > rules.files as usize {
-        let message = format!(
-            "{} files are over the policy's ceiling, {}",
-            spec.files.len(),
-            rules.files
-        );
+    let count = spec.files.len() + spec.uploads.len();
+    if count > rules.files as usize {
+        let message = format!("{count} files are over the policy's ceiling, {}", rules.files);
         faults.push(Fault::new("files", "too_many", message));
     }
     let mut taken: BTreeSet<&str> = BTreeSet::new();
     taken.extend(spec.source.as_ref().map(|source| source.language.interpreter().1));
-    for (index, file) in spec.files.iter().enumerate() {
-        let path = || format!("files[{index}].path");
-        if let Some(message) = wrong_path(&file.path, rules) {
-            faults.push(Fault::new(
-                path(),
-                "bad_path",
-                format!("{:?}: {message}", excerpt(&file.path)),
-            ));
-        } else if !taken.insert(file.path.as_str()) {
-            faults.push(Fault::new(
-                path(),
-                "duplicate",
-                format!("{:?} is there twice", file.path),
-            ));
+    for Listed {
+        place,
+        path,
+        twice_moded,
+    } in listed(spec)
+    {
+        if let Some(message) = wrong_path(path, rules) {
+            let message = format!("{:?}: {message}", excerpt(path));
+            faults.push(Fault::new(format!("{place}.path"), "bad_path", message));
+        } else if !taken.insert(path) {
+            let message = format!("{path:?} is there twice");
+            faults.push(Fault::new(format!("{place}.path"), "duplicate", message));
         }
-        if file.executable && file.mode.is_some() {
+        if twice_moded {
             let message = "give `mode` or `executable`, not both";
-            faults.push(Fault::new(format!("files[{index}].mode"), "ambiguous", message));
+            faults.push(Fault::new(format!("{place}.mode"), "ambiguous", message));
         }
     }
     let secret = |path: &str| format!("secret_files[{:?}]", excerpt(path));
@@ -57,8 +52,7 @@ pub(super) fn check_files(spec: &JobSpec, rules: &ContentRules, faults: &mut Fau
             ));
         }
     }
-    let files = spec.files.iter().enumerate();
-    let files = files.map(|(index, file)| (format!("files[{index}].path"), file.path.as_str()));
+    let files = listed(spec).map(|file| (format!("{}.path", file.place), file.path));
     let secrets = spec.secret_files.keys().map(|path| (secret(path), path.as_str()));
     for (field, path) in files.chain(secrets) {
         let mut parents = path.match_indices('/').map(|(end, _)| &path[..end]);
@@ -78,6 +72,29 @@ pub(super) fn check_files(spec: &JobSpec, rules: &ContentRules, faults: &mut Fau
     let mut tree = Tree::default();
     taken.into_iter().for_each(|path| tree.insert_file(path));
     archive::files(spec, rules, tree, faults)
+}
+
+/// A file that the spec lists by its path.
+struct Listed<'a> {
+    /// As `files[2]`.
+    place: String,
+    path: &'a str,
+    /// Whether it says its mode in two ways.
+    twice_moded: bool,
+}
+
+fn listed(spec: &JobSpec) -> impl Iterator<Item = Listed<'_>> {
+    let files = spec.files.iter().enumerate().map(|(index, file)| Listed {
+        place: format!("files[{index}]"),
+        path: &file.path,
+        twice_moded: file.executable && file.mode.is_some(),
+    });
+    let uploads = spec.uploads.iter().enumerate().map(|(index, file)| Listed {
+        place: format!("uploads[{index}]"),
+        path: &file.path,
+        twice_moded: file.executable && file.mode.is_some(),
+    });
+    files.chain(uploads)
 }
 
 /// What is wrong with a file's path, if anything.

@@ -106,6 +106,28 @@ fn an_order_with_named_secrets_or_secret_files_is_none_for_older_readers() {
 }
 
 #[test]
+fn an_order_with_files_that_it_only_names_is_none_for_older_readers_and_says_where_they_are() {
+    let mut whole = order(1000);
+    let file = |path: &str, bytes| mayfly_core::job::FetchedFile {
+        path: path.to_owned(),
+        mode: mayfly_core::job::FileMode::USUAL,
+        digest: Digest::of(path.as_bytes()),
+        bytes,
+    };
+    whole.resolved.fetched = vec![file("a", 5 << 20), file("b", 3)];
+    assert_eq!(whole.least_version(), FETCHED_SINCE);
+    let sent = places().equip(whole.clone(), READS, NOW);
+    assert_eq!((sent.v, &sent.input), (FETCHED_SINCE, &None));
+    assert_eq!(sent.resolved, whole.resolved);
+    let place = sent.fetched.as_ref().unwrap();
+    let length = format!("/file?bytes={}&", (5 << 20) + 3);
+    assert!(place.reveal().contains(&length), "{}", place.reveal());
+    assert!(place.of_piece(1, 0).reveal().ends_with("&file=1&piece=0"));
+    assert_eq!(DispatchMessage::decode(&sent.encode()).unwrap(), sent);
+    assert_eq!(places().equip(order(1000), READS, NOW).fetched, None);
+}
+
+#[test]
 fn an_order_with_egress_is_none_for_older_readers() {
     let mut whole = order(1000);
     let mut policy = mayfly_core::policy::Policy::default();
