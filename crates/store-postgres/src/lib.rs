@@ -44,6 +44,7 @@ pub mod testing;
 #[cfg(test)]
 mod tests;
 mod together;
+mod uploads;
 mod waiting;
 mod writes;
 

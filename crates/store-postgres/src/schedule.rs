@@ -276,6 +276,7 @@ pub(crate) async fn messages(
                 output: None,
                 artifacts: None,
                 secrets: None,
+                fetched: None,
             })
         })
         .collect()

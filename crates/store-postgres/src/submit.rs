@@ -21,7 +21,7 @@ use crate::{
     database::{Database, expect_rows, query, refused},
     keys, lists,
     news::News,
-    quotas,
+    quotas, uploads,
     waiting::{Waiting, rank},
 };
 
@@ -203,6 +203,7 @@ async fn accept(
     }
     rows(connection, tenant, jobs, now).await?;
     contents(connection, tenant, jobs).await?;
+    uploads::fetch_for(connection, tenant, jobs.iter().map(|(job, _)| *job), now).await?;
     items(connection, tenant, jobs).await?;
     labels(connection, tenant, jobs, now).await?;
     wait(connection, tenant, jobs, now).await?;

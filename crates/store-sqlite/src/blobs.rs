@@ -20,13 +20,6 @@ use crate::{
     database::{Database, query},
 };
 
-fn digest_of(bytes: Vec<u8>) -> Result<Digest, StoreError> {
-    let bytes: [u8; 32] = bytes
-        .try_into()
-        .map_err(|_| Column("output_blobs", "digest").corrupt("it has not 32 bytes"))?;
-    Ok(Digest::from_bytes(bytes))
-}
-
 /// What is kept of an attempt: its digest and its length.
 pub(crate) async fn upload(
     connection: &mut SqliteConnection,
@@ -42,7 +35,7 @@ pub(crate) async fn upload(
     .map_err(query("find what the run has left"))?;
     row.map(|row| {
         let bytes = Column("output_blobs", "content").number(row.bytes)?;
-        Ok((digest_of(row.digest)?, bytes))
+        Ok((Column("output_blobs", "digest").digest(row.digest)?, bytes))
     })
     .transpose()
 }

@@ -1,7 +1,7 @@
 //! Between columns and the domain. A value that can't be read names its table and column.
 
 use chrono::{DateTime, Utc};
-use mayfly_core::{outcome::EndState, state::JobState};
+use mayfly_core::{digest::Digest, outcome::EndState, state::JobState};
 use mayfly_store::error::StoreError;
 use serde::{Serialize, de::DeserializeOwned};
 use std::str::FromStr;
@@ -40,6 +40,13 @@ impl Column {
 
     pub(crate) fn number(self, number: i64) -> Result<u64, StoreError> {
         u64::try_from(number).map_err(|error| self.corrupt(error))
+    }
+
+    pub(crate) fn digest(self, bytes: Vec<u8>) -> Result<Digest, StoreError> {
+        let bytes: [u8; 32] = bytes
+            .try_into()
+            .map_err(|_| self.corrupt("it has not 32 bytes"))?;
+        Ok(Digest::from_bytes(bytes))
     }
 
     /// A value of an enum that is stored by its serde name.

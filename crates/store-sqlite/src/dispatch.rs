@@ -448,6 +448,7 @@ impl Messages {
             output: None,
             artifacts: None,
             secrets: None,
+            fetched: None,
         });
         Ok(())
     }

@@ -21,7 +21,7 @@ use crate::{
     batches,
     columns::{Column, job_state, json, micros},
     database::{Database, query},
-    keys,
+    keys, uploads,
 };
 
 pub(crate) async fn submit(
@@ -90,6 +90,7 @@ pub(crate) async fn accept(
     .execute(&mut *connection)
     .await
     .map_err(query("keep the job's content"))?;
+    uploads::fetch_for(connection, job, now).await?;
     if let Some(place) = &job.batch {
         sqlx::query!(
             "/* accept */ INSERT INTO batch_items (batch_id, item, job_id) VALUES (?, ?, ?)",

@@ -27,6 +27,7 @@ mod secrets;
 mod shares;
 #[cfg(test)]
 mod tests;
+mod uploads;
 mod waiting;
 
 pub use examine::{Examined, examine};

@@ -24,6 +24,7 @@ pub mod scheduling;
 pub mod secrets;
 pub mod shares;
 pub mod submissions;
+pub mod uploads;
 
 use std::sync::Arc;
 
@@ -199,6 +200,14 @@ macro_rules! contract_tests {
                 a_report_that_names_what_is_not_there_is_trouble_of_ours,
                 output_of_an_attempt_that_is_over_is_nobodys_result,
                 of_leaving_output_and_the_end_one_comes_first,
+            ],
+            uploads: [
+                an_upload_is_found_once_it_is_whole,
+                a_tenant_has_no_more_uploads_than_there_may_be,
+                the_attempt_of_a_job_fetches_its_uploads,
+                no_job_is_accepted_with_an_upload_that_is_not_there,
+                an_upload_stays_while_a_job_has_it,
+                an_upload_goes_some_time_after_its_last_use,
             ],
             secrets: [
                 what_is_kept_under_a_name_is_its_tenants_own,

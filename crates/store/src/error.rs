@@ -1,6 +1,9 @@
 //! What can go wrong with a store.
 
-use mayfly_core::id::{BatchId, ExecutorId, JobId, KeyId, TenantId};
+use mayfly_core::{
+    digest::Digest,
+    id::{BatchId, ExecutorId, JobId, KeyId, TenantId},
+};
 
 /// A cause that the seam does not show the type of.
 pub type Source = Box<dyn std::error::Error + Send + Sync>;
@@ -65,6 +68,9 @@ pub enum StoreError {
     /// There is no such batch of this tenant.
     #[error("there is no batch {0}")]
     NoSuchBatch(BatchId),
+    /// There is no such upload of this tenant, any more.
+    #[error("there is no upload {0}")]
+    NoSuchUpload(Digest),
     /// There is no such tenant.
     #[error("there is no tenant {0}")]
     NoSuchTenant(TenantId),
@@ -109,6 +115,7 @@ impl StoreError {
             | Self::Corrupt { .. }
             | Self::NoSuchJob(_)
             | Self::NoSuchBatch(_)
+            | Self::NoSuchUpload(_)
             | Self::NoSuchTenant(_)
             | Self::TenantExists(_)
             | Self::OverQuota { .. }

@@ -17,3 +17,4 @@ pub mod letters;
 pub mod records;
 pub mod seam;
 pub mod secrets;
+pub mod uploads;

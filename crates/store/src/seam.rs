@@ -27,6 +27,7 @@ use crate::{
         JobDetails, JobFilter, JobPage, JobStanding, NewBatch, NewJob, OpenPool, Pool, Submitted,
     },
     secrets::SecretStore,
+    uploads::UploadStore,
 };
 
 /// Most rows that one call lists, whatever limit it is given.
@@ -52,6 +53,7 @@ pub trait JobStore: Send + Sync {
     /// of its job.
     ///
     /// # Errors
+    /// [`StoreError::NoSuchUpload`] where a job has one that is not there;
     /// [`StoreError::KeyConflict`] where a key was used with another body; [`StoreError::OverQuota`] where the tenant would
     /// have more jobs queued than it may, those that are accepted already not counted twice; [`StoreError::NoSuchBatch`];
     /// [`StoreError::Refused`] for too many jobs, a batch that is complete, or a name that no item may have; trouble with
@@ -365,11 +367,18 @@ pub trait DispatchStore: Send + Sync {
 
 /// All of a store.
 pub trait Store:
-    JobStore + DispatchStore + AccountStore + ExecutorStore + LetterStore + BlobStore + SecretStore
+    JobStore + DispatchStore + AccountStore + ExecutorStore + LetterStore + BlobStore + SecretStore + UploadStore
 {
 }
 
-impl<T: JobStore + DispatchStore + AccountStore + ExecutorStore + LetterStore + BlobStore + SecretStore> Store
-    for T
+impl<T> Store for T where
+    T: JobStore
+        + DispatchStore
+        + AccountStore
+        + ExecutorStore
+        + LetterStore
+        + BlobStore
+        + SecretStore
+        + UploadStore
 {
 }

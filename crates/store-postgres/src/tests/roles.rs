@@ -63,6 +63,7 @@ async fn sample() -> Option<(Server, Bench, [Vec<JobId>; 2])> {
             sealed: b"sealed".to_vec(),
         };
         bench.store.set_secret(secret, None, bench.date()).await.unwrap();
+        mayfly_store::contract::uploads::in_use(&bench, running.tenant, b"content").await;
         list.extend([over.job, running.job]);
     }
     for (number, list) in (1_u8..).zip(&mut jobs) {
@@ -319,6 +320,12 @@ async fn a_tenant_sees_and_moves_its_own_rows_alone() {
             "SELECT content FROM output_blobs".to_owned(),
             "DELETE FROM artifact_pieces".to_owned(),
             "UPDATE artifact_pieces SET content = ''".to_owned(),
+            format!("INSERT INTO uploads VALUES ('{other}', gen_random_uuid(), decode(repeat('00', 32), 'hex'), 0, now(), NULL, now())"),
+            format!("INSERT INTO upload_pieces SELECT '{other}', upload_id, 7, 1, 'x' FROM uploads"),
+            format!("INSERT INTO job_fetches SELECT '{other}', job_id, 7, upload_id FROM job_fetches"),
+            "UPDATE uploads SET bytes = 0".to_owned(),
+            "UPDATE upload_pieces SET content = ''".to_owned(),
+            "UPDATE job_fetches SET file = 7".to_owned(),
             format!("INSERT INTO tenant_secrets VALUES ('{other}', 'X', gen_random_uuid(), '', now())"),
             "SELECT 1 FROM ready_jobs".to_owned(),
             "SELECT mayfly_make_partitions(1)".to_owned(),
@@ -374,6 +381,11 @@ async fn no_reference_leads_to_another_tenants_row() {
             "INSERT INTO artifact_pieces SELECT '{one}', attempt_id, 0, 0, decode(repeat('00', 32), 'hex'), 1, 'x'
                FROM attempts WHERE job_id = '{job}'"
         ),
+        format!("INSERT INTO upload_pieces SELECT '{one}', upload_id, 7, 1, 'x' FROM uploads WHERE tenant_id <> '{one}'"),
+        format!(
+            "INSERT INTO job_fetches SELECT f.tenant_id, f.job_id, 7, u.upload_id FROM job_fetches f, uploads u
+              WHERE f.tenant_id = '{one}' AND u.tenant_id <> '{one}'"
+        ),
         format!("INSERT INTO batch_counts SELECT '{one}', batch_id, 1 FROM batches WHERE tenant_id <> '{one}'"),
         format!("INSERT INTO batch_ends SELECT '{one}', gen_random_uuid(), 1, '{job}'"),
     ] {
@@ -406,6 +418,10 @@ async fn the_engine_reads_no_accounts_and_changes_no_record() {
         "SELECT 1 FROM results",
         "SELECT 1 FROM tenant_secrets",
         "DELETE FROM tenant_secrets",
+        "INSERT INTO uploads SELECT * FROM uploads",
+        "UPDATE uploads SET kept_at = NULL",
+        "UPDATE upload_pieces SET content = ''",
+        "INSERT INTO job_fetches SELECT * FROM job_fetches",
         "UPDATE results SET report = ''",
         "UPDATE job_contents SET resolved = ''",
         "UPDATE output_blobs SET bytes = 0",

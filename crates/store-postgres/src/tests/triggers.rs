@@ -69,6 +69,15 @@ const REFUSED: &[(&str, &str)] = &[
     ("UPDATE artifact_pieces SET digest = decode(repeat('00', 32), 'hex')", "never changes"),
     ("UPDATE output_blobs SET content = 'x', bytes = 1", "never changes"),
     ("INSERT INTO output_blobs SELECT tenant_id, attempt_id, digest, 7, content FROM output_blobs", "violates check constraint"),
+    ("UPDATE uploads SET digest = decode(repeat('00', 32), 'hex')", "stays what it is"),
+    ("UPDATE uploads SET bytes = 1", "stays what it is"),
+    ("UPDATE uploads SET begun_at = begun_at + interval '1 second'", "stays what it is"),
+    ("UPDATE uploads SET tenant_id = gen_random_uuid()", "stays what it is"),
+    ("UPDATE uploads SET upload_id = gen_random_uuid()", "stays what it is"),
+    ("UPDATE uploads SET kept_at = NULL", "stays what it is"),
+    ("UPDATE upload_pieces SET content = 'x', bytes = 1", "never changes"),
+    ("UPDATE job_fetches SET file = 7", "never changes"),
+    ("DELETE FROM uploads", "foreign key"),
     ("UPDATE tenant_secrets SET sealed = ''", "has another id"),
     ("UPDATE tenant_secrets SET name = 'OTHER', value_id = gen_random_uuid()", "has another id"),
     ("UPDATE tenant_secrets SET tenant_id = gen_random_uuid(), value_id = gen_random_uuid()", "has another id"),
@@ -171,6 +180,7 @@ async fn sample() -> Option<(Server, PgConnection)> {
         sealed: b"sealed".to_vec(),
     };
     bench.store.set_secret(secret, None, bench.date()).await.unwrap();
+    mayfly_store::contract::uploads::in_use(&bench, TenantId::LOCAL, b"content").await;
     bench.dispatched(&Plan::once()).await;
     bench.submit(&Plan::once()).await;
     let batch = bench.batch().await;

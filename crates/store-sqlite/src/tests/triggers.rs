@@ -138,6 +138,11 @@ const REFUSED: &[(&str, &str)] = &[
             "INSERT OR REPLACE INTO artifact_pieces SELECT attempt_id, file, piece, digest, 1, x'00' FROM artifact_pieces",
             "never changes",
         ),
+        ("UPDATE uploads SET digest = zeroblob(32)", "stays what it is"),
+        ("UPDATE uploads SET kept_at = NULL", "stays what it is"),
+        ("UPDATE upload_pieces SET content = x'00', bytes = 1", "never changes"),
+        ("UPDATE job_fetches SET file = 7", "never changes"),
+        ("DELETE FROM uploads", "FOREIGN KEY constraint failed"),
         ("UPDATE tenant_secrets SET sealed = x''", "has another id"),
         ("UPDATE tenant_secrets SET name = 'OTHER', value_id = x'00'", "has another id"),
         ("UPDATE tenant_secrets SET tenant_id = x'00', value_id = x'00'", "has another id"),
@@ -205,6 +210,7 @@ async fn sample() -> (File, SqliteConnection) {
         sealed: b"sealed".to_vec(),
     };
     bench.store.set_secret(secret, None, bench.date()).await.unwrap();
+    mayfly_store::contract::uploads::in_use(&bench, mayfly_core::id::TenantId::LOCAL, b"content").await;
     let connection = raw(&file.path()).await;
     (file, connection)
 }
@@ -224,6 +230,9 @@ async fn dump(connection: &mut SqliteConnection) -> Vec<String> {
         "batch_items",
         "tenants",
         "tenant_secrets",
+        "uploads",
+        "upload_pieces",
+        "job_fetches",
         "api_keys",
         "executors",
     ] {
@@ -255,7 +264,7 @@ async fn without_any_one_of_the_triggers_something_final_could_be_changed() {
         "SELECT name FROM sqlite_schema WHERE type = 'trigger' AND name <> 'job_contents_go_where_asked'",
     )
     .await;
-    assert_eq!(triggers.len(), 38);
+    assert_eq!(triggers.len(), 41);
     for trigger in triggers {
         connection.execute("BEGIN").await.unwrap();
         connection

@@ -374,6 +374,7 @@ impl Default for Plan {
                 env: BTreeMap::new(),
                 secrets: Default::default(),
                 secret_files: Default::default(),
+                fetched: Vec::new(),
                 named_secrets: Default::default(),
                 redaction: Default::default(),
                 asked: LimitsAsked::default(),
