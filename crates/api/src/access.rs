@@ -43,6 +43,8 @@ pub enum Action {
     ManageKeys,
     /// Sets, lists and removes the named secrets of a tenant. Nothing reads one.
     ManageSecrets,
+    /// Uploads, lists and removes files for jobs.
+    ManageUploads,
 }
 
 /// Whose things an action is about.
@@ -104,6 +106,7 @@ pub const RULES: &[Rule] = &[
     rule(Action::ManageTenants, "manage_tenants", Scope::Fleet, &[Admin], "make and list tenants"),
     rule(Action::ManageKeys, "manage_keys", Scope::Fleet, &[Admin], "make, list and revoke keys"),
     rule(Action::ManageSecrets, "manage_secrets", Scope::Tenant, &[Admin], "set, list and remove named secrets"),
+    rule(Action::ManageUploads, "manage_uploads", Scope::Tenant, &[Admin, Submitter], "upload, list and remove files for jobs"),
 ];
 
 impl Action {

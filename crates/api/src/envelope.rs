@@ -31,6 +31,7 @@ use uuid::Uuid;
 use crate::{
     app::Shared,
     error::{ApiError, Failed},
+    routes::uploads,
 };
 
 /// Longest that a request may take until its answer begins: the longest wait for a job, and some time for the work.
@@ -61,8 +62,13 @@ async fn answer(app: Shared, request: Request, next: Next) -> Response {
             .into_response();
     };
     let begun = Instant::now();
+    let longest = if uploads::is_upload(&request) {
+        uploads::LONGEST
+    } else {
+        LONGEST
+    };
     let run = AssertUnwindSafe(next.run(request)).catch_unwind();
-    let response = match tokio::time::timeout(LONGEST, run).await {
+    let response = match tokio::time::timeout(longest, run).await {
         Ok(Ok(response)) => response,
         Ok(Err(_)) => ApiError::new(Code::Internal)
             .because("a handler has panicked")

@@ -127,6 +127,8 @@ impl From<StoreError> for ApiError {
             StoreError::Open { .. } | StoreError::Query { .. } => Self::in_trouble().because(error),
             StoreError::NoSuchJob(id) => Self::not_found("job", id),
             StoreError::NoSuchBatch(id) => Self::not_found("batch", id),
+            StoreError::NoSuchUpload(digest) => Self::new(Code::Conflict)
+                .detail(format!("the upload {digest} was removed meanwhile: upload it again")),
             StoreError::NoSuchTenant(id) => Self::not_found("tenant", id),
             StoreError::NoSuchKey(id) => Self::not_found("key", id),
             StoreError::TenantExists(name) => {
@@ -164,7 +166,10 @@ impl IntoResponse for ApiError {
 
 #[cfg(test)]
 mod tests {
-    use mayfly_core::id::{BatchId, JobId, KeyId, TenantId};
+    use mayfly_core::{
+        digest::Digest,
+        id::{BatchId, JobId, KeyId, TenantId},
+    };
 
     use super::*;
 
@@ -199,6 +204,7 @@ mod tests {
             StoreError::PoolIsLive(INSIDE.to_owned()),
             StoreError::NoSuchJob(JobId::new()),
             StoreError::NoSuchBatch(BatchId::new()),
+            StoreError::NoSuchUpload(Digest::of(b"")),
             StoreError::NoSuchTenant(TenantId::new()),
             StoreError::NoSuchKey(KeyId::new()),
         ];

@@ -40,8 +40,13 @@ use std::{sync::Arc, time::Duration};
 
 use axum::Router;
 use mayfly_core::{
-    account::Role, clock::Clock, digest::Digest, id::TenantId, job::ResolvedJob, policy::Policy,
-    units::ByteSize,
+    account::Role,
+    clock::Clock,
+    digest::Digest,
+    id::TenantId,
+    job::ResolvedJob,
+    policy::Policy,
+    units::{ByteSize, Span},
 };
 use mayfly_dispatch::ledger::Context;
 use mayfly_store::{
@@ -68,6 +73,8 @@ pub struct ApiParts {
     pub policy: Policy,
     /// Whether executors have a way to leave files that jobs ask to keep.
     pub keeps_artifacts: bool,
+    /// How much is kept of what tenants upload.
+    pub uploads: UploadRules,
     /// What named secrets are sealed with; where there is none, none are kept.
     pub vault: Option<Arc<Vault>>,
     /// Digest of what the sandbox enforces beside them: a part of the policy's version.
@@ -86,6 +93,19 @@ pub struct ApiParts {
     pub health: Arc<dyn HealthSource>,
     /// How much at once.
     pub limits: ApiLimits,
+}
+
+/// What is kept of uploads.
+#[derive(Debug, Clone, Copy)]
+pub struct UploadRules {
+    /// Most bytes of one.
+    pub file: ByteSize,
+    /// Most bytes of a tenant's.
+    pub total: ByteSize,
+    /// Most of a tenant's.
+    pub count: u32,
+    /// How long one is kept after its last use.
+    pub keep: Span,
 }
 
 /// Bounds of the API.

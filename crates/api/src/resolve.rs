@@ -41,7 +41,9 @@ pub(crate) async fn resolve(
     expansion: &mut Expansion,
 ) -> ApiResult<Result<NewJob, Vec<FaultShown>>> {
     let parts = &app.parts;
-    let spec = submission.spec;
+    let mut spec = submission.spec;
+    let without_way = no_way(app, &spec);
+    know_uploads(app, submission.tenant, &mut spec).await?;
     let pin = pin_of(app, &spec.image).await?;
     let (times, mut faults) = match spec.times(&parts.policy, now) {
         Ok(times) => (Some(times), Vec::new()),
@@ -51,7 +53,6 @@ pub(crate) async fn resolve(
     let image = spec.image.clone();
     let named = named_in(&spec);
     let is_pinned = pin.is_some();
-    let has_no_place = !spec.artifacts.is_empty() && !parts.keeps_artifacts;
     let (resolved, mut all) = match expansion.apply(app, spec, pin).await? {
         Applied::Accepted(resolved) => (Some(*resolved), Vec::new()),
         Applied::Refused(more) => (None, shown(&more)),
@@ -59,14 +60,7 @@ pub(crate) async fn resolve(
         Applied::WithoutImage => (None, Vec::new()),
     };
     all.append(&mut faults);
-    if has_no_place {
-        all.push(FaultShown {
-            path: "artifacts".to_owned(),
-            code: "not_supported".to_owned(),
-            message: "executors of this server have no way to leave files: whoever runs it sets `server.public_url`"
-                .to_owned(),
-        });
-    }
+    all.extend(without_way);
     all.extend(wrong_names(app, submission.tenant, &named).await?);
     if !is_pinned {
         all.push(FaultShown {
@@ -93,6 +87,39 @@ pub(crate) async fn resolve(
         batch: submission.batch,
         idempotency: submission.idempotency,
     }))
+}
+
+/// What a spec asks for that needs a way between executors and this server, where there is none.
+fn no_way(app: &App, spec: &JobSpec) -> Vec<FaultShown> {
+    let asked = [
+        ("artifacts", !spec.artifacts.is_empty()),
+        ("uploads", !spec.uploads.is_empty()),
+    ];
+    let without = asked
+        .iter()
+        .filter(|(_, asked)| *asked && !app.parts.keeps_artifacts);
+    without
+        .map(|(field, _)| FaultShown {
+            path: (*field).to_owned(),
+            code: "not_supported".to_owned(),
+            message:
+                "executors have no way to files on this server: whoever runs it sets `server.public_url`"
+                    .to_owned(),
+        })
+        .collect()
+}
+
+/// Looks up how long the uploads are that a spec names.
+async fn know_uploads(app: &App, tenant: TenantId, spec: &mut JobSpec) -> ApiResult<()> {
+    // More than the policy lets through are refused whether or not they are there.
+    let most = app.parts.policy.content.files as usize;
+    let named: Vec<_> = spec.named_uploads().take(most).collect();
+    if named.is_empty() {
+        return Ok(());
+    }
+    let found = app.parts.store.find_uploads(tenant, &named).await?;
+    spec.know_uploads(&found.iter().map(|upload| (upload.digest, upload.bytes)).collect());
+    Ok(())
 }
 
 /// The places of a spec's named secrets, as paths of its fields, and their names.

@@ -17,6 +17,7 @@ mod output;
 mod secrets;
 mod stream;
 mod submit;
+pub(crate) mod uploads;
 
 use std::sync::Arc;
 
@@ -74,9 +75,9 @@ struct Document;
 /// All routes, and what the document says of them.
 fn documented(app: &Shared) -> OpenApiRouter<Shared> {
     use Action::{
-        CancelJobs, ControlExecutors, HandleDeadLetters, ManageKeys, ManageSecrets, ManageTenants, PinImages,
-        ReadAuditLog, ReadExecutors, ReadFleetAudit, ReadImages, ReadJobAudit, ReadJobs, ReadOutput,
-        ReadSelf, SubmitJobs,
+        CancelJobs, ControlExecutors, HandleDeadLetters, ManageKeys, ManageSecrets, ManageTenants,
+        ManageUploads, PinImages, ReadAuditLog, ReadExecutors, ReadFleetAudit, ReadImages, ReadJobAudit,
+        ReadJobs, ReadOutput, ReadSelf, SubmitJobs,
     };
     let may = |action, methods| guarded(app, action, methods);
     OpenApiRouter::with_openapi(Document::openapi())
@@ -118,6 +119,10 @@ fn documented(app: &Shared) -> OpenApiRouter<Shared> {
         .routes(may(ManageSecrets, routes!(secrets::list_secrets)))
         .routes(may(ManageSecrets, routes!(secrets::set_secret)))
         .routes(may(ManageSecrets, routes!(secrets::remove_secret)))
+        .routes(may(ManageUploads, routes!(uploads::list_uploads)))
+        .routes(may(ManageUploads, routes!(uploads::show_upload)))
+        .routes(may(ManageUploads, routes!(uploads::upload)))
+        .routes(may(ManageUploads, routes!(uploads::remove_upload)))
         .routes(may(ReadSelf, routes!(health::whoami)))
         .routes(open(routes!(health::live)))
         .routes(open(routes!(health::ready)))

@@ -7,8 +7,8 @@ use mayfly_wire::{
     problem::{MEDIA_TYPE, Problem},
 };
 use reqwest::{
-    Certificate, Method, Response,
-    header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER},
+    Body, Certificate, Method, RequestBuilder, Response,
+    header::{ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER},
     redirect,
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -331,7 +331,36 @@ impl Client {
         Err(self.refused(call.doing, &mut response).await)
     }
 
+    /// The body of an answer of success to a request that sends so many bytes, once: they are not there a second time.
+    pub(crate) async fn sent_once(
+        &self,
+        call: &Call<'_>,
+        bytes: u64,
+        content: Body,
+    ) -> Result<Vec<u8>, ClientError> {
+        let answered = async {
+            let request = self.request(call).header(CONTENT_LENGTH, bytes).body(content);
+            let mut response = self.execute(call, request).await?;
+            if !response.status().is_success() {
+                return Err(self.refused(call.doing, &mut response).await);
+            }
+            self.body(call, &mut response).await
+        };
+        self.within(call, answered).await
+    }
+
     async fn send(&self, call: &Call<'_>) -> Result<Response, ClientError> {
+        let mut request = self.request(call);
+        if let Some(body) = &call.body {
+            request = request
+                .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
+                .body(body.clone());
+        }
+        self.execute(call, request).await
+    }
+
+    /// A request without its body.
+    fn request(&self, call: &Call<'_>) -> RequestBuilder {
         let url = self.config.server.route(call.path, &call.query);
         let mut request = self
             .http
@@ -343,11 +372,10 @@ impl Client {
         for (name, value) in &call.headers {
             request = request.header(*name, value);
         }
-        if let Some(body) = &call.body {
-            request = request
-                .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
-                .body(body.clone());
-        }
+        request
+    }
+
+    async fn execute(&self, call: &Call<'_>, request: RequestBuilder) -> Result<Response, ClientError> {
         let request = request.build().map_err(|error| self.unsent(call.doing, error))?;
         match &self.here {
             None => self.http.execute(request).await,

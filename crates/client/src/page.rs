@@ -7,6 +7,7 @@ use mayfly_wire::{
     batch::{Batch, BatchJob, BatchJobList, BatchList},
     executor::{Executor, ExecutorList},
     job::{JobLine, JobList},
+    upload::{Upload, UploadList},
 };
 use serde::de::DeserializeOwned;
 
@@ -43,6 +44,7 @@ pages! {
     TenantList, tenants, Tenant;
     KeyList, keys, Key;
     ExecutorList, executors, Executor;
+    UploadList, uploads, Upload;
 }
 
 /// The entries of a list, one after the other, fetched page by page.

@@ -8,6 +8,7 @@ mod health;
 mod jobs;
 mod output;
 mod secrets;
+mod uploads;
 
 pub use self::artifacts::Download;
 pub use self::jobs::{JobFilter, SubmitAnswer};

@@ -9,10 +9,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use mayfly_api::{Api, ApiLimits, ApiParts, seams::Nothing};
+use mayfly_api::{Api, ApiLimits, ApiParts, UploadRules, seams::Nothing};
 use mayfly_client::{ApiKey, Client, ClientConfig, JobEvent, JobFilter, ServerUrl, SubmitAnswer};
 use mayfly_core::{
-    account::Role, clock::Clock, digest::Digest, id::TenantId, image::ImagePin, job::JobSpec, policy::Policy,
+    account::Role,
+    clock::Clock,
+    digest::Digest,
+    id::TenantId,
+    image::ImagePin,
+    job::JobSpec,
+    policy::Policy,
+    units::{ByteSize, Span},
 };
 use mayfly_dispatch::{ledger::Context, timing::Timing, token::TokenKey};
 use mayfly_store::{
@@ -73,6 +80,12 @@ fn parts(store: &Arc<dyn Store>) -> ApiParts {
         clock: Arc::new(SystemClock),
         policy: Policy::default(),
         keeps_artifacts: true,
+        uploads: UploadRules {
+            file: ByteSize::mib(8),
+            total: ByteSize::mib(12),
+            count: 20,
+            keep: Span::seconds(3600),
+        },
         vault: None,
         baseline: Digest::of(b"baseline"),
         pool: Arc::new(|_| "default".to_owned()),

@@ -18,6 +18,9 @@ mod reconciler;
 mod recorder;
 mod rest;
 mod scheduler;
+mod uploads;
+
+pub use uploads::{keep_sweeping_uploads, sweep_uploads};
 
 use std::{sync::Arc, time::Duration};
 

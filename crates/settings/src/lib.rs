@@ -23,6 +23,7 @@ mod fleet;
 mod pool;
 mod secret;
 mod tools;
+mod uploads;
 
 pub use client::ClientSettings;
 pub use fleet::{BrokerSettings, DatabaseSettings, ExecutorSettings, MOST_IMAGES, ServerSettings, pool};
@@ -30,6 +31,7 @@ pub use mayfly_core::host::Posture;
 pub use pool::{PoolClasses, PoolImage, PoolSettings, SANDBOXES};
 pub use secret::Secret;
 pub use tools::{McpSettings, ToolSettings};
+pub use uploads::UploadSettings;
 
 /// Everything that can be set.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,6 +49,8 @@ pub struct Settings {
     pub image: ImageSettings,
     /// What jobs may ask for.
     pub policy: Policy,
+    /// Files that tenants upload.
+    pub uploads: UploadSettings,
     /// The server that commands ask.
     pub client: ClientSettings,
     /// The role `mayfly server`.
@@ -268,6 +272,7 @@ impl Settings {
             return impossible("policy", faults.to_string());
         }
         self.pool.check()?;
+        self.uploads.check()?;
         self.client.check()?;
         self.server.check()?;
         self.database.check()?;
@@ -359,6 +364,7 @@ impl Settings {
                 recipes: PathBuf::from("deploy/images"),
             },
             policy: Policy::default(),
+            uploads: UploadSettings::default(),
             client: ClientSettings::default(),
             server: ServerSettings::default(),
             database: DatabaseSettings::default(),

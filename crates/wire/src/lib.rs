@@ -18,6 +18,7 @@ pub mod job;
 pub mod problem;
 pub mod secret;
 pub mod stream;
+pub mod upload;
 
 /// Most jobs of one submission, and most entries of one list.
 pub const MAX_PAGE: u32 = 1000;

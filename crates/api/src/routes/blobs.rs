@@ -17,7 +17,11 @@ use axum::{
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use futures_util::stream;
 use http_body_util::{BodyExt as _, Limited};
-use mayfly_core::{artifact::PIECE_BYTES, chain::Chain, digest::Digest};
+use mayfly_core::{
+    artifact::{PIECE, PIECE_BYTES},
+    chain::Chain,
+    digest::Digest,
+};
 use mayfly_dispatch::{
     blob::{BlobClaim, BlobKind, BlobSignature},
     content::JobContent,
@@ -43,7 +47,7 @@ const CONTENT_DIGEST: &str = "content-digest";
 const BODY_TIME: Duration = Duration::from_secs(60);
 
 /// Bytes of a blob that go out at once.
-const PIECE: usize = 64 << 10;
+const PART: usize = 64 << 10;
 
 /// What an address says beside whose blob it is.
 #[derive(Deserialize)]
@@ -93,6 +97,7 @@ impl FromRequestParts<Shared> for Allowed {
             "output" => BlobKind::Output,
             "artifact" => BlobKind::Artifact,
             "secrets" => BlobKind::Secrets,
+            "file" => BlobKind::Fetched,
             _ => return Err(refused()),
         };
         let (Ok(tenant), Ok(job), Ok(attempt)) = (tenant.parse(), job.parse(), attempt.parse()) else {
@@ -112,7 +117,9 @@ impl FromRequestParts<Shared> for Allowed {
             return Err(refused());
         }
         let at = match (kind, asked.file, asked.piece) {
-            (BlobKind::Artifact, Some(file), Some(piece)) => Some(PieceAt { file, piece }),
+            (BlobKind::Artifact | BlobKind::Fetched, Some(file), Some(piece)) => {
+                Some(PieceAt { file, piece })
+            }
             (BlobKind::Input | BlobKind::Output | BlobKind::Secrets, None, None) => None,
             _ => return Err(refused()),
         };
@@ -120,10 +127,11 @@ impl FromRequestParts<Shared> for Allowed {
     }
 }
 
-/// What the job of an attempt brings, as its order names it, or the values of its secrets.
+/// What the job of an attempt brings, as its order names it, a piece of a file that it only names, or the values of its secrets.
 pub(super) async fn fetch(State(app): State<Shared>, allowed: Allowed) -> ApiResult<Response> {
     match allowed.claim.kind {
         BlobKind::Secrets => secrets(&app, allowed).await,
+        BlobKind::Fetched => file(&app, &allowed).await,
         BlobKind::Input | BlobKind::Output | BlobKind::Artifact => input(&app, allowed).await,
     }
 }
@@ -155,6 +163,13 @@ async fn secrets(app: &App, allowed: Allowed) -> ApiResult<Response> {
     Ok(response)
 }
 
+async fn file(app: &App, allowed: &Allowed) -> ApiResult<Response> {
+    let room = room(app, PIECE).await?;
+    let at = allowed.at.ok_or_else(refused)?;
+    let found = app.parts.store.find_fetched(allowed.owner(), at).await?;
+    Ok(sent(found.ok_or_else(refused)?, room))
+}
+
 async fn input(app: &App, allowed: Allowed) -> ApiResult<Response> {
     let length = usize::try_from(allowed.claim.bytes).map_err(|_| refused())?;
     let room = room(app, length).await?;
@@ -163,11 +178,17 @@ async fn input(app: &App, allowed: Allowed) -> ApiResult<Response> {
     if bytes.len() != length {
         return Err(ApiError::new(Code::Internal).because("a job's content is not what was signed"));
     }
+    Ok(sent(bytes, room))
+}
+
+/// Bytes for an executor, which take up their room until they are sent.
+fn sent(bytes: Vec<u8>, room: OwnedSemaphorePermit) -> Response {
+    let length = bytes.len();
     let mut response = Response::new(held(bytes.into(), room));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
     headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
-    Ok(response)
+    response
 }
 
 /// Takes what the run of an attempt has written, or a piece of a file that it has made, to the digest that the request names
@@ -230,7 +251,7 @@ fn held(bytes: Bytes, room: OwnedSemaphorePermit) -> Body {
         if rest.is_empty() {
             return None;
         }
-        let piece = rest.split_to(PIECE.min(rest.len()));
+        let piece = rest.split_to(PART.min(rest.len()));
         Some((Ok::<_, Infallible>(piece), (rest, room)))
     });
     Body::from_stream(pieces)

@@ -12,7 +12,7 @@ use std::{
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use mayfly_api::{
-    Api, ApiKey, ApiLimits, ApiParts,
+    Api, ApiKey, ApiLimits, ApiParts, UploadRules,
     seams::{
         DeadLetterDesk, Fleet, HealthSource, LiveOutput, LiveOutputSource, Order, OutputPiece, SourceError,
     },
@@ -26,6 +26,7 @@ use mayfly_core::{
     outcome::Redacted,
     policy::Policy,
     run::RunReport,
+    units::{ByteSize, Span},
 };
 use mayfly_dispatch::{
     ledger::Ledger, message::DispatchMessage, time::ServerTime, timing::Timing, token::TokenKey,
@@ -281,6 +282,12 @@ pub(crate) fn parts(
         clock,
         policy: Policy::default(),
         keeps_artifacts: true,
+        uploads: UploadRules {
+            file: ByteSize::mib(8),
+            total: ByteSize::mib(12),
+            count: 20,
+            keep: Span::seconds(3600),
+        },
         vault: Some(Arc::new(vault())),
         baseline: Digest::of(b"baseline"),
         pool: Arc::new(|_| POOL.to_owned()),

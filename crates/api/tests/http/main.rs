@@ -21,3 +21,4 @@ mod schemathesis;
 mod secrets;
 mod serving;
 mod stream;
+mod uploads;

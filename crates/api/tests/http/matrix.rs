@@ -6,10 +6,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use mayfly_core::{
-    id::{BatchId, JobId, KeyId, SecretId},
+    digest::Digest,
+    id::{BatchId, JobId, KeyId, SecretId, TenantId, UploadId},
     job::SecretName,
 };
-use mayfly_store::{records::NewBatch, secrets::NewSecret};
+use mayfly_store::{
+    records::NewBatch,
+    secrets::NewSecret,
+    uploads::{NewUpload, UploadBounds},
+};
 use reqwest::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 
@@ -68,6 +73,10 @@ const ROWS: &[(&str, &str, &str, u16)] = &[
     ("GET", "/v1/secrets", "A.....", 200),
     ("PUT", "/v1/secrets/{secret}", "A.....", 200),
     ("DELETE", "/v1/secrets/{secret}", "A.....", 204),
+    ("GET", "/v1/uploads", "A..S..", 200),
+    ("GET", "/v1/uploads/{digest}", "A..S..", 200),
+    ("PUT", "/v1/uploads/{digest}", "A..S..", 200),
+    ("DELETE", "/v1/uploads/{digest}", "A..S..", 204),
     ("GET", "/v1/whoami", "AFOSVU", 200),
 ];
 
@@ -190,6 +199,19 @@ async fn path(ground: &Ground, things: &Things, pattern: &str, id: Id) -> String
         };
         path = path.replace("{letter}", &letter);
     }
+    if path.contains("{digest}") {
+        let tenant = if id == Id::Foreign {
+            ground.other_tenant
+        } else {
+            ground.tenant
+        };
+        let digest = match id {
+            Id::Own | Id::Foreign => upload(ground, tenant).await.to_string(),
+            Id::Missing => Digest::of(b"missing").to_string(),
+            Id::Malformed => "no-digest".to_owned(),
+        };
+        path = path.replace("{digest}", &digest);
+    }
     if path.contains("{secret}") {
         let name: SecretName = format!("s-{}", SecretId::new()).parse().unwrap();
         let tenant = if id == Id::Foreign {
@@ -241,10 +263,32 @@ fn body(method: &str, pattern: &str) -> Option<Value> {
     })
 }
 
+/// An empty file that nobody has uploaded before; by its digest, which is none of its content: nobody looks.
+async fn upload(ground: &Ground, tenant: TenantId) -> Digest {
+    let id = UploadId::new();
+    let digest = Digest::of(id.as_uuid().as_bytes());
+    let (store, now) = (&ground.bench.store, ground.bench.date());
+    let bounds = UploadBounds {
+        total: 1 << 20,
+        count: 10_000,
+    };
+    let upload = NewUpload {
+        tenant,
+        id,
+        digest,
+        bytes: 0,
+    };
+    store.begin_upload(upload, bounds, now).await.unwrap();
+    store.finish_upload(tenant, id, None, now).await.unwrap().unwrap();
+    digest
+}
+
 async fn ask(ground: &Ground, who: Who, method: &str, pattern: &str, path: &str) -> Response {
     let mut request = ground.by(who, method.parse().unwrap(), path);
     if let Some(body) = body(method, pattern) {
         request = request.json(&body);
+    } else if (method, pattern) == ("PUT", "/v1/uploads/{digest}") {
+        request = request.body("");
     }
     request.send().await.unwrap()
 }
@@ -281,7 +325,7 @@ async fn each_route_lets_those_do_what_it_does_who_may_and_nobody_else() {
             let allowed = may.as_bytes()[place] != b'.';
             let mut not_found = Vec::new();
             let has_id = pattern.contains('{');
-            let of_tenant = ["{job}", "{batch}", "{secret}"]
+            let of_tenant = ["{job}", "{batch}", "{secret}", "{digest}"]
                 .iter()
                 .any(|id| pattern.contains(id));
             for id in [Id::Own, Id::Foreign, Id::Missing, Id::Malformed] {
@@ -290,6 +334,8 @@ async fn each_route_lets_those_do_what_it_does_who_may_and_nobody_else() {
                 }
                 // A name of the catalog that is missing is made, and so is one's own secret of another's name.
                 let is_made = *method == "PUT" && pattern.contains("{secret}") && id == Id::Foreign;
+                let is_made =
+                    is_made || (*method == "PUT" && pattern.contains("{digest}") && id == Id::Foreign);
                 if (id == Id::Missing && *method == "PUT") || is_made {
                     continue;
                 }
