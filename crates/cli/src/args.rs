@@ -110,6 +110,10 @@ pub(crate) enum Command {
     #[cfg(feature = "fleet")]
     #[command(subcommand)]
     Secret(remote::SecretCommand),
+    /// Upload files that jobs name, list and remove them.
+    #[cfg(feature = "fleet")]
+    #[command(subcommand)]
+    Upload(remote::UploadCommand),
     /// Watch a server's executors and jobs.
     #[cfg(feature = "fleet")]
     Top(remote::TopArgs),

@@ -89,6 +89,7 @@ impl From<StoreError> for Failure {
         let code = match error {
             StoreError::NoSuchJob(_)
             | StoreError::NoSuchBatch(_)
+            | StoreError::NoSuchUpload(_)
             | StoreError::NoSuchTenant(_)
             | StoreError::NoSuchKey(_)
             | StoreError::NoSuchExecutor(_) => exit::NOT_FOUND,

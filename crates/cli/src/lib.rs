@@ -36,6 +36,7 @@ mod run;
 mod show;
 mod terminal;
 mod uids;
+mod uploads;
 
 pub use crate::failure::Failure;
 
@@ -130,6 +131,8 @@ async fn command(cli: Cli) -> Result<ExitCode, Failure> {
         },
         #[cfg(feature = "fleet")]
         Command::Secret(command) => remote::secret(&Place::server(&cli.common)?, command).await,
+        #[cfg(feature = "fleet")]
+        Command::Upload(command) => remote::upload(&Place::server(&cli.common)?, command).await,
         #[cfg(feature = "fleet")]
         Command::Top(args) => remote::top(&Place::server(&cli.common)?, args).await,
         #[cfg(feature = "fleet")]

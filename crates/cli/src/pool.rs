@@ -116,6 +116,7 @@ fn usual_job(image: ImageName) -> JobSpec {
         command: None,
         files: Vec::new(),
         archives: Vec::new(),
+        uploads: Vec::new(),
         args: Vec::new(),
         stdin: None,
         env: BTreeMap::new(),

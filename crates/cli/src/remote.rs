@@ -14,6 +14,7 @@ mod run;
 mod secrets;
 mod show;
 mod top;
+mod uploads;
 
 use mayfly_client::{ApiKey, Client, ClientConfig, ServerUrl};
 use mayfly_settings::Settings;
@@ -27,6 +28,7 @@ pub(crate) use self::{
     run::{run, submit},
     secrets::secret,
     top::top,
+    uploads::upload,
 };
 use crate::{exit, failure::Failure};
 

@@ -11,10 +11,10 @@ use std::{
 
 use mayfly_core::{
     artifact::KeepAfter,
-    image::ImageName,
+    image::{ImageName, ImagePin},
     job::{
         Blob, InputArchive, InputFile, JobSpec, Language, RetryPolicy, SecretName, SecretText, SecretValue,
-        Source,
+        Source, UploadedFile,
     },
     outcome::Outcome,
 };
@@ -32,6 +32,7 @@ use crate::{
     live::{self, Printer},
     report,
     terminal::{print, say, unwritten},
+    uploads::{self, Asked, LargeFile, uploaded},
 };
 
 /// Most bytes that are read of a file or of standard input. The policy's own bound is lower; this one keeps a mistake,
@@ -39,12 +40,38 @@ use crate::{
 const MAX_INPUT: u64 = 256 << 20;
 
 pub(crate) async fn run(session: &Session, args: RunArgs) -> Result<ExitCode, Failure> {
-    let (json, quiet) = (args.json, args.quiet);
     // The inputs first: what is wrong with them is said before an engine is asked for anything.
-    let spec = spec(args.program, &session.settings.image.default)?;
+    let Asked { mut spec, large } = spec(args.program, &session.settings.image.default)?;
     without_named_secrets(&spec).map_err(Failure::usage)?;
+    if !spec.uploads.is_empty() {
+        // What is too long for the policy is refused before it is kept.
+        let mut known = uploads::known(session).await?;
+        known.extend(large.iter().map(|file| (file.digest, file.bytes)));
+        spec.know_uploads(&known);
+        spec.check(&session.settings.policy).map_err(Failure::usage)?;
+    }
     let engine = session.engine().await?;
     let pin = session.catalog(&engine).resolve(&spec.image).await?;
+    let kept = uploads::keep(session, &large).await?;
+    let how = How {
+        json: args.json,
+        quiet: args.quiet,
+        out: args.out,
+    };
+    let ended = run_one(session, spec, pin, how).await;
+    uploads::remove(session, &kept).await;
+    ended
+}
+
+/// What is shown of a job, and where its files go.
+struct How {
+    json: bool,
+    quiet: bool,
+    out: Option<PathBuf>,
+}
+
+async fn run_one(session: &Session, spec: JobSpec, pin: ImagePin, how: How) -> Result<ExitCode, Failure> {
+    let How { json, quiet, out } = how;
     let labels = spec.labels.clone();
     let (priority, retain_source) = (spec.priority, spec.retain_source);
     let times = spec
@@ -101,7 +128,7 @@ pub(crate) async fn run(session: &Session, args: RunArgs) -> Result<ExitCode, Fa
             "job {job} has ended, and its output can't be written here"
         ))
     })?;
-    if let Some(out) = args.out {
+    if let Some(out) = out {
         let store = Arc::clone(&session.store);
         saved(
             &outcome,
@@ -126,7 +153,7 @@ pub(crate) async fn saved(
 }
 
 /// The job that the flags describe.
-pub(crate) fn spec(args: ProgramArgs, default_image: &str) -> Result<JobSpec, Failure> {
+pub(crate) fn spec(args: ProgramArgs, default_image: &str) -> Result<Asked, Failure> {
     if args.file == Path::new("-") && args.stdin.as_deref() == Some(Path::new("-")) {
         return Err(Failure::usage(
             "the program and its standard input can't both be our standard input",
@@ -134,10 +161,11 @@ pub(crate) fn spec(args: ProgramArgs, default_image: &str) -> Result<JobSpec, Fa
     }
     let text = Blob::from(read(&args.file)?);
     let stdin = args.stdin.as_deref().map(read).transpose()?;
+    let Asked { spec, large } = asked(&args.job, default_image)?;
     let mut spec = JobSpec {
         args: args.args,
         stdin: stdin.map(Blob::from),
-        ..asked(&args.job, default_image)?
+        ..spec
     };
     let extension = args.file.extension().and_then(OsStr::to_str);
     let language = match extension {
@@ -151,17 +179,17 @@ pub(crate) fn spec(args: ProgramArgs, default_image: &str) -> Result<JobSpec, Fa
                 executable: false,
                 mode: None,
             });
-            return Ok(spec);
+            return Ok(Asked { spec, large });
         }
         Some("sh") => Language::Shell,
         _ => Language::Python,
     };
     spec.source = Some(Source { language, text });
-    Ok(spec)
+    Ok(Asked { spec, large })
 }
 
 /// What flags ask for, for a program that is not named yet.
-pub(crate) fn asked(flags: &JobFlags, default_image: &str) -> Result<JobSpec, Failure> {
+pub(crate) fn asked(flags: &JobFlags, default_image: &str) -> Result<Asked, Failure> {
     let image = match &flags.image {
         Some(image) => image.clone(),
         None => default_image.parse::<ImageName>().map_err(Failure::usage)?,
@@ -171,20 +199,39 @@ pub(crate) fn asked(flags: &JobFlags, default_image: &str) -> Result<JobSpec, Fa
         ..RetryPolicy::default()
     };
     let given = Given::by(flags)?;
-    Ok(JobSpec {
+    let mut uploads: Vec<_> = flags
+        .uploads
+        .iter()
+        .map(|text| uploaded(text))
+        .collect::<Result<_, _>>()?;
+    let (mut files, mut large) = (Vec::new(), Vec::new());
+    for text in &flags.files {
+        let (path, name) = named_file(text)?;
+        match LargeFile::if_large(&path)? {
+            None => files.push(input_file_at(&path, name)?),
+            Some(file) => {
+                uploads.push(UploadedFile {
+                    executable: is_executable(&path),
+                    mode: None,
+                    path: name,
+                    digest: file.digest,
+                    bytes: Some(file.bytes),
+                });
+                large.push(file);
+            }
+        }
+    }
+    let spec = JobSpec {
         image,
         source: None,
         command: None,
-        files: flags
-            .files
-            .iter()
-            .map(|file| input_file(file))
-            .collect::<Result<_, _>>()?,
+        files,
         archives: flags
             .archives
             .iter()
             .map(|archive| input_archive(archive))
             .collect::<Result<_, _>>()?,
+        uploads,
         args: Vec::new(),
         stdin: None,
         env: pairs("--env", &flags.env)?,
@@ -206,7 +253,8 @@ pub(crate) fn asked(flags: &JobFlags, default_image: &str) -> Result<JobSpec, Fa
         not_before: None,
         priority: 0,
         retain_source: true,
-    })
+    };
+    Ok(Asked { spec, large })
 }
 
 /// A file's bytes, or our standard input's for `-`.
@@ -252,7 +300,14 @@ fn input_archive(text: &str) -> Result<InputArchive, Failure> {
 }
 
 /// A file to put beside a program: `PATH`, or `PATH=NAME`.
+#[cfg(feature = "fleet")]
 pub(crate) fn input_file(text: &str) -> Result<InputFile, Failure> {
+    let (path, name) = named_file(text)?;
+    input_file_at(&path, name)
+}
+
+/// `PATH`, or `PATH=NAME`, with the name that it has where none is said.
+fn named_file(text: &str) -> Result<(PathBuf, String), Failure> {
     let (path, name) = path_and_name(text);
     let name = match name {
         Some(name) => name,
@@ -266,9 +321,13 @@ pub(crate) fn input_file(text: &str) -> Result<InputFile, Failure> {
             })?
             .to_owned(),
     };
-    let content = Blob::from(read(&path)?);
+    Ok((path, name))
+}
+
+fn input_file_at(path: &Path, name: String) -> Result<InputFile, Failure> {
+    let content = Blob::from(read(path)?);
     Ok(InputFile {
-        executable: is_executable(&path),
+        executable: is_executable(path),
         mode: None,
         path: name,
         content,

@@ -13,13 +13,18 @@ pub(crate) struct JobFlags {
     #[arg(long, value_name = "IMAGE")]
     pub(crate) image: Option<ImageName>,
 
-    /// Put a file into /work: `PATH`, or `PATH=NAME` for another name there. May be given again.
+    /// Put a file into /work: `PATH`, or `PATH=NAME` for another name there. One of more than 4 MiB is uploaded before the job.
+    /// May be given again.
     #[arg(long = "file", value_name = "PATH[=NAME]")]
     pub(crate) files: Vec<String>,
 
     /// Put the files of a zip, tar or tar.gz into /work: `PATH`, or `PATH=FOLDER` for a folder there. May be given again.
     #[arg(long = "archive", value_name = "PATH[=FOLDER]")]
     pub(crate) archives: Vec<String>,
+
+    /// Put a file into /work that is uploaded already, under this name: see `mayfly upload`. May be given again.
+    #[arg(long = "upload", value_name = "DIGEST=NAME")]
+    pub(crate) uploads: Vec<String>,
 
     /// Keep files that it leaves in /work, by a glob such as `out/*.csv` or `**/*.png`. May be given again.
     #[arg(long, value_name = "GLOB")]

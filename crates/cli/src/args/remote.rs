@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use mayfly_core::{
     account::Role,
+    digest::Digest,
     id::{JobId, KeyId},
     job::SecretName,
     units::Span,
@@ -261,6 +262,36 @@ pub(crate) enum SecretCommand {
         /// Their names.
         #[arg(required = true, value_name = "NAME")]
         names: Vec<SecretName>,
+    },
+}
+
+/// Jobs name them by their digests (`mayfly run --upload DIGEST=NAME`); `--file` does all of it for a file of more than 4 MiB.
+#[derive(Debug, Subcommand)]
+#[command(
+    after_help = "Examples:\n  mayfly upload put model.bin\n  mayfly run --upload sha256:…=model.bin --work 2GiB --memory 3GiB main.py\n  \
+                        mayfly upload list"
+)]
+pub(crate) enum UploadCommand {
+    /// Upload files, those that the server does not have, and say their digests.
+    Put {
+        /// The files.
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+        /// As JSON lines.
+        #[arg(long)]
+        json: bool,
+    },
+    /// What is kept, and until when.
+    List {
+        /// As JSON lines.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove uploads that no job has which is not over.
+    Remove {
+        /// Their digests.
+        #[arg(required = true, value_name = "DIGEST")]
+        digests: Vec<Digest>,
     },
 }
 

@@ -5,7 +5,7 @@ mod folder;
 mod lines;
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     fs::File,
     io::{self, Read},
     path::Path,
@@ -53,6 +53,8 @@ pub(crate) struct Input {
     /// What it is called, for people and for `mayfly batch list`.
     pub(crate) name: String,
     source: Source,
+    /// The uploads that its items may name, and their lengths.
+    uploads: BTreeMap<Digest, u64>,
 }
 
 enum Source {
@@ -89,6 +91,7 @@ impl Input {
             return Ok(Self {
                 name: "-".to_owned(),
                 source: Source::Lines(source.map_err(unreadable)?),
+                uploads: BTreeMap::new(),
             });
         } else if std::fs::metadata(path).map_err(unreadable)?.is_dir() {
             Source::Folder(Folder::open(path).map_err(unreadable)?)
@@ -100,7 +103,16 @@ impl Input {
         } else {
             Source::Lines(Lines::open(path).map_err(unreadable)?)
         };
-        Ok(Self { name, source })
+        Ok(Self {
+            name,
+            source,
+            uploads: BTreeMap::new(),
+        })
+    }
+
+    /// The same, on a database that has these uploads, by their digests and with their lengths.
+    pub(crate) fn with_uploads(self, uploads: BTreeMap<Digest, u64>) -> Self {
+        Self { uploads, ..self }
     }
 
     /// What was left out on purpose, for a person to know.
@@ -118,13 +130,19 @@ impl Input {
         policy: &'a Policy,
     ) -> Result<Box<dyn Iterator<Item = Result<Item, Wrong>> + 'a>, Failure> {
         let most = policy.content.total.as_bytes();
-        Ok(match &self.source {
+        let items: Box<dyn Iterator<Item = Result<Item, Wrong>> + 'a> = match &self.source {
             Source::Folder(folder) => Box::new(folder.items(base, most)),
             Source::Lines(lines) => {
                 let items = lines.items(base, most);
                 Box::new(items.map_err(|error| Failure::new(exit::NO_INPUT, error))?)
             }
-        })
+        };
+        Ok(Box::new(items.map(|item| {
+            item.map(|mut item| {
+                item.spec.know_uploads(&self.uploads);
+                item
+            })
+        })))
     }
 
     /// Goes through all of it and says every fault.

@@ -27,6 +27,7 @@ use crate::{
     failure::Failure,
     run::asked,
     terminal::{say, shown},
+    uploads::{self, Asked},
 };
 
 /// Most slots where nobody says how many.
@@ -62,8 +63,10 @@ fn room(session: &Session, pace: &Pace) -> Result<(u32, PoolSettings), Failure> 
 
 pub(super) async fn run(session: &Session, args: BatchRunArgs) -> Result<ExitCode, Failure> {
     let (slots, pool) = room(session, &args.pace)?;
-    let base = asked(&args.job, &session.settings.image.default)?;
-    let input = Input::open(&args.input)?;
+    let Asked { spec: base, large } = asked(&args.job, &session.settings.image.default)?;
+    // They are left to be swept: the batch may go on another day.
+    uploads::keep(session, &large).await?;
+    let input = Input::open(&args.input)?.with_uploads(uploads::known(session).await?);
     say_left_out(&args.pace, &input);
     let checked = input.check(&base, &session.settings.policy)?;
     let id = args.batch.unwrap_or_else(BatchId::new);

@@ -491,6 +491,7 @@ impl Program {
             command: None,
             files: Vec::new(),
             archives: Vec::new(),
+            uploads: Vec::new(),
             args: Vec::new(),
             stdin: None,
             env: Default::default(),

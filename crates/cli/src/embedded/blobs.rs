@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use mayfly_core::digest::Digest;
 use mayfly_dispatch::{blob::BlobUrl, message::DispatchMessage};
-use mayfly_executor::{BlobError, Blobs, Piece};
+use mayfly_executor::{AskedPiece, BlobError, Blobs, Piece};
 use mayfly_store::{
     blobs::{BlobOwner, PieceAt},
     seam::Store,
@@ -60,6 +60,18 @@ impl Blobs for StoreBlobs {
     #[cfg(not(feature = "fleet"))]
     async fn fetch_secrets(&self, _: &DispatchMessage) -> Result<Vec<u8>, BlobError> {
         Err(BlobError::NoWay)
+    }
+
+    async fn fetch_piece(&self, asked: AskedPiece<'_>) -> Result<Vec<u8>, BlobError> {
+        let at = PieceAt {
+            file: asked.file,
+            piece: asked.piece,
+        };
+        match self.store.find_fetched(owner(asked.order), at).await {
+            Ok(Some(content)) => Ok(content),
+            Ok(None) => Err(BlobError::Refused(NOT_FOUND)),
+            Err(error) => Err(BlobError::Trouble(error.into())),
+        }
     }
 
     async fn leave(&self, _: &BlobUrl, _: Bytes, _: Digest) -> Result<(), BlobError> {

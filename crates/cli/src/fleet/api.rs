@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use mayfly_api::{
-    Api, ApiLimits, ApiParts,
+    Api, ApiLimits, ApiParts, UploadRules,
     seams::{DeadLetterDesk, Fleet, HealthSource, LiveOutputSource},
     tls_config,
 };
@@ -47,11 +47,18 @@ pub(crate) struct Parts<'a> {
 impl Parts<'_> {
     pub(crate) fn into_api(self) -> ApiParts {
         let (pool, server) = (self.pool, self.server);
+        let uploads = &self.settings.uploads;
         ApiParts {
             store: self.store,
             clock: self.clock,
             policy: self.settings.policy.clone(),
             keeps_artifacts: self.keeps_artifacts,
+            uploads: UploadRules {
+                file: uploads.file,
+                total: uploads.total,
+                count: uploads.count,
+                keep: uploads.keep,
+            },
             vault: self.vault,
             baseline: mayfly_sandbox::baseline_digest(),
             pool: Arc::new(move |_| pool.clone()),

@@ -9,7 +9,8 @@ use mayfly_api::{
     ApiKey,
     seams::{HealthSource, Nothing},
 };
-use mayfly_core::{account::Role, id::TenantId, image::ImageName};
+use mayfly_core::{account::Role, chain::Chain, id::TenantId, image::ImageName};
+use mayfly_server::keep_sweeping_uploads;
 use mayfly_store::{
     accounts::{KeysOf, NewKey, NewTenant, Quotas, Standing, USUAL_WEIGHT},
     seam::{MAX_PAGE, Store},
@@ -62,6 +63,12 @@ pub(crate) async fn dev(common: &Common, args: DevArgs) -> Result<ExitCode, Fail
     let (embedded, _uids) = started.await?;
     let (stop, failed) = (CancellationToken::new(), CancellationToken::new());
     let serving = serve(&session, &embedded, hub, stop.clone(), failed.clone()).await?;
+    let sweeping = tokio::spawn(keep_sweeping_uploads(
+        Arc::clone(&session.store),
+        Arc::clone(&session.clock),
+        session.settings.uploads.keep.as_duration(),
+        stop.clone(),
+    ));
     // Last, since it is shown once.
     let key = first_key(&session, args.new_key).await?;
     print(&greeting(&serving.url, key.as_ref()))?;
@@ -73,6 +80,9 @@ pub(crate) async fn dev(common: &Common, args: DevArgs) -> Result<ExitCode, Fail
     let grace = session.settings.server.grace.as_duration();
     if tokio::time::timeout(grace, serving.task).await.is_err() {
         tracing::warn!("requests that were under way have been cut off");
+    }
+    if let Err(error) = sweeping.await {
+        tracing::error!(error = %Chain(&error), "the sweep of uploads has panicked");
     }
     let brake = embedded.brake();
     let end = embedded.stop();

@@ -14,7 +14,7 @@ use std::{process::ExitCode, sync::Arc, time::Duration};
 use mayfly_core::{chain::Chain, clock::Clock};
 use mayfly_dispatch::{message::BlobPlaces, token::TokenKey};
 use mayfly_queue::{rabbitmq::RabbitQueue, seam::Queue};
-use mayfly_server::{Server, ServerParts};
+use mayfly_server::{Server, ServerParts, keep_sweeping_uploads};
 use mayfly_settings::Settings;
 use mayfly_store::seam::Store;
 use mayfly_store_postgres::PostgresStore;
@@ -103,6 +103,12 @@ impl Ground {
             parts.spawn(dispatch(server, stop.clone()));
         }
         parts.spawn(commits(Arc::clone(&self.store), stop.clone()));
+        parts.spawn(uploads(
+            Arc::<PostgresStore>::clone(&self.store),
+            Arc::clone(&self.clock),
+            self.settings.uploads.keep.as_duration(),
+            stop.clone(),
+        ));
         parts.spawn(partitions(Arc::clone(&self.store), stop.clone()));
         let code = tokio::select! {
             () = requests.next() => exit::OK,
@@ -194,6 +200,16 @@ async fn commits(store: Arc<PostgresStore>, stop: CancellationToken) -> Part {
         () = stop.cancelled() => {}
     }
     "commits"
+}
+
+async fn uploads(
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    keep: Duration,
+    stop: CancellationToken,
+) -> Part {
+    keep_sweeping_uploads(store, clock, keep, stop).await;
+    "uploads"
 }
 
 async fn partitions(store: Arc<PostgresStore>, stop: CancellationToken) -> Part {

@@ -31,12 +31,16 @@ use crate::{
     live,
     run::{saved, spec},
     terminal::{print, say, unwritten},
+    uploads::{self, Asked},
 };
 
 /// Submits a program, shows its output as it comes, and ends as it has ended.
 pub(crate) async fn run(remote: &Remote, args: RunArgs) -> Result<ExitCode, Failure> {
     let (json, quiet) = (args.json, args.quiet);
-    let spec = spec(args.program, &remote.settings.image.default)?;
+    let Asked { spec, large } = spec(args.program, &remote.settings.image.default)?;
+    for file in &large {
+        uploads::send(&remote.client, file).await?;
+    }
     let mut requests = Requests::new();
     let (submitted, is_canceled) = accepted(&remote.client, &spec, &new_key(), &mut requests).await?;
     let job = submitted.job;
@@ -57,7 +61,10 @@ pub(crate) async fn run(remote: &Remote, args: RunArgs) -> Result<ExitCode, Fail
 
 /// Submits a program, and says under which id.
 pub(crate) async fn submit(remote: &Remote, args: SubmitArgs) -> Result<ExitCode, Failure> {
-    let spec = spec(args.program, &remote.settings.image.default)?;
+    let Asked { spec, large } = spec(args.program, &remote.settings.image.default)?;
+    for file in &large {
+        uploads::send(&remote.client, file).await?;
+    }
     let key = args.idempotency_key.unwrap_or_else(new_key);
     let mut requests = Requests::new();
     let (submitted, is_canceled) = accepted(&remote.client, &spec, &key, &mut requests).await?;

@@ -137,6 +137,11 @@ impl Lines {
                 .into_iter()
                 .chain(base.archives.iter().cloned())
                 .collect(),
+            uploads: own
+                .uploads
+                .into_iter()
+                .chain(base.uploads.iter().cloned())
+                .collect(),
             env: merged(&base.env, own.env),
             secrets: merged(&base.secrets, own.secrets),
             secret_files: merged(&base.secret_files, own.secret_files),
