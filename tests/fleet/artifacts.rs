@@ -99,13 +99,13 @@ async fn files_pass_a_fleet_and_a_server_that_is_away_is_waited_for() {
 
 /// Bytes of the file whose way is measured; `MAYFLY_TEST_ARTIFACT_MIB` says how many.
 #[expect(clippy::disallowed_methods, reason = "a test's own variables are no settings")]
-fn large_mib() -> u64 {
+pub(crate) fn large_mib() -> u64 {
     let asked = std::env::var("MAYFLY_TEST_ARTIFACT_MIB").ok();
     asked.map_or(64, |text| text.parse().expect("a number"))
 }
 
 /// The most memory that a process has had in use, in bytes (proc(5), `VmHWM`).
-fn peak(pid: u32) -> u64 {
+pub(crate) fn peak(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the process runs");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kib = line

@@ -22,4 +22,5 @@ mod races;
 mod redaction;
 mod secrets;
 mod support;
+mod uploads;
 mod whole;

@@ -159,3 +159,52 @@ fn an_archive_that_is_refused_is_refused_by_its_names_before_anything_runs() {
     }
     assert!(output.stdout.is_empty());
 }
+
+#[test]
+fn a_large_file_is_uploaded_before_its_job_and_gone_after_it() {
+    let Some(mayfly) = Mayfly::with_python() else {
+        return;
+    };
+    let content: Vec<u8> = (0..=250).cycle().take((20 << 20) + 3).collect();
+    mayfly.file("large.bin", &content);
+    let program = mayfly.file(
+        "main.py",
+        b"import hashlib, os\n\
+          data = open('in/large.bin', 'rb').read()\n\
+          print(len(data), hashlib.sha256(data).hexdigest(), oct(os.stat('in/large.bin').st_mode & 0o777))\n",
+    );
+    let home = program.parent().expect("it has one").to_owned();
+    let run = |args: &[&str]| {
+        let mut command = mayfly.command(args);
+        command
+            .current_dir(&home)
+            .output()
+            .expect("mayfly can be started")
+    };
+    let output = run(&["run", "-q", "--file", "large.bin=in/large.bin", "main.py"]);
+    let digest = mayfly_core::digest::Digest::of(&content);
+    let expected = format!("{} {} 0o644\n", content.len(), digest.to_hex());
+    assert_eq!(text(&output.stdout), expected, "{}", text(&output.stderr));
+    let record = run(&["job", "show", "--last", "--json"]);
+    assert!(record.status.success(), "{}", text(&record.stderr));
+    // Nothing of it is kept, so that what names it by its digest is told so.
+    let named = format!("{digest}=a.bin");
+    let output = run(&["run", "--upload", &named, "main.py"]);
+    assert_eq!(output.status.code(), Some(64), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stderr).contains("there is no upload"),
+        "{}",
+        text(&output.stderr)
+    );
+    let output = run(&["run", "--file", "large.bin", "--work", "8MiB", "main.py"]);
+    assert_eq!(output.status.code(), Some(64));
+    assert!(
+        text(&output.stderr).contains("limits.work"),
+        "{}",
+        text(&output.stderr)
+    );
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}

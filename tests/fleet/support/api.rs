@@ -51,6 +51,17 @@ impl Api {
         (status, serde_json::from_str(&text).unwrap_or_default())
     }
 
+    /// Sends a body of so many bytes, and reads JSON.
+    pub async fn put(&self, path: &str, bytes: u64, body: reqwest::Body) -> (u16, Value) {
+        let request = self
+            .client
+            .put(format!("{}{path}", self.url))
+            .bearer_auth(&self.key)
+            .header("content-length", bytes)
+            .body(body);
+        answer(request).await.expect("the server answers")
+    }
+
     /// Sends JSON, and reads JSON.
     pub async fn post(&self, path: &str, body: &Value) -> (u16, Value) {
         let request = self
