@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import uuid
 import zipfile
@@ -14,7 +15,7 @@ import pytest
 from conftest import Connect, Server
 
 import mayfly
-from mayfly import Archive, File, JobSpec, Limits, Mayfly, NamedSecret, Retry, UsageError
+from mayfly import Archive, File, JobSpec, Limits, Mayfly, NamedSecret, Retry, Uploaded, UsageError
 
 
 def test_a_program_runs_and_its_result_has_all_of_it(client: Mayfly) -> None:
@@ -348,3 +349,34 @@ def test_a_client_that_blocks_works_below_an_event_loop_too(server: Server) -> N
 
     text, events = asyncio.run(cell())
     assert text == "1\n" and events[-1] == "EndEvent"
+
+
+UPLOADED = """import hashlib, os
+for name in sorted(os.listdir('in')):
+    print(name, hashlib.file_digest(open('in/' + name, 'rb'), 'sha256').hexdigest(), oct(os.stat('in/' + name).st_mode & 0o777))
+"""
+
+
+def test_a_file_is_uploaded_once_and_named_by_its_digest(client: Mayfly, tmp_path: Path) -> None:
+    large = bytes(range(251)) * 20_000
+    (tmp_path / "large.bin").write_bytes(large)
+    upload = client.upload(tmp_path / "large.bin")
+    assert upload.digest == f"sha256:{hashlib.sha256(large).hexdigest()}" and upload.bytes == len(large)
+    assert upload.kept_at <= upload.used_at < upload.kept_until
+    again = client.upload(large)
+    assert (again.digest, again.kept_at) == (upload.digest, upload.kept_at)
+    empty = client.upload(b"")
+    assert [one.digest for one in client.list_uploads(page=1)] == [upload.digest, empty.digest]
+    uploads = {"in/a": upload, "in/b": empty.digest, "in/c": Uploaded(upload.digest, mode="0600")}
+    job = client.run(JobSpec(source=UPLOADED, uploads=uploads), check=True)
+    digest, nothing = upload.digest.removeprefix("sha256:"), hashlib.sha256(b"").hexdigest()
+    assert job.stdout.text == f"a {digest} 0o644\nb {nothing} 0o644\nc {digest} 0o600\n"
+    for one in (upload, empty.digest):
+        client.remove_upload(one)
+    with pytest.raises(mayfly.NotFound):
+        client.remove_upload(upload)
+    with pytest.raises(mayfly.Invalid) as refused:
+        client.submit(JobSpec(source="pass", uploads={"a": upload}))
+    assert refused.value.faults[0].code == "not_uploaded"
+    with pytest.raises(UsageError, match="can't be read"):
+        client.upload(tmp_path / "absent")

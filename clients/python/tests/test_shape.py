@@ -28,6 +28,8 @@ def test_a_job_spec_has_every_field_of_the_api() -> None:
     assert names(spec.Limits) == set(SCHEMAS["LimitsAsked"]["properties"])
     assert names(spec.Retry) == set(SCHEMAS["RetryPolicy"]["properties"])
     assert names(spec.File) | {"path"} == set(SCHEMAS["InputFile"]["properties"])
+    assert names(spec.Uploaded) | {"path"} == set(SCHEMAS["UploadedFile"]["properties"])
+    assert names(job.Upload) == set(SCHEMAS["Upload"]["properties"])
     assert names(spec.Archive) == set(SCHEMAS["InputArchive"]["properties"])
 
 

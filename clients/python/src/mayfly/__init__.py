@@ -45,8 +45,8 @@ from .errors import (
     WaitTimeout,
 )
 from .events import EndEvent, Event, GapEvent, OutputEvent, StateEvent
-from .job import Artifact, Artifacts, Batch, BatchJob, Job, JobLine, LeftOut, Output, OutputPart, Submitted, Usage
-from .spec import Archive, File, JobSpec, Limits, NamedSecret, Retry
+from .job import Artifact, Artifacts, Batch, BatchJob, Job, JobLine, LeftOut, Output, OutputPart, Submitted, Upload, Usage
+from .spec import Archive, File, JobSpec, Limits, NamedSecret, Retry, Uploaded
 
 __all__ = [
     "VERSION",
@@ -101,6 +101,8 @@ __all__ = [
     "Unavailable",
     "UnexpectedAnswer",
     "Unreachable",
+    "Upload",
+    "Uploaded",
     "Usage",
     "UsageError",
     "WaitTimeout",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import tempfile
@@ -14,7 +15,7 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import httpx
 
@@ -22,7 +23,7 @@ from . import errors
 from ._address import Address, settle
 from ._call import Call, Caller, get, post
 from ._version import VERSION
-from ._wire import Wire, asyncio_wire
+from ._wire import FileStream, Wire, asyncio_wire
 from .events import Event, follow
 from .job import (
     Artifact,
@@ -38,6 +39,7 @@ from .job import (
     State,
     StreamName,
     Submitted,
+    Upload,
 )
 from .spec import JobSpec, spec_of
 
@@ -51,6 +53,8 @@ MOST_JOBS, MOST_BYTES = 1000, 16 << 20
 FIRST_LOOK, LONGEST_LOOK = 0.1, 2.0
 #: Bytes of a file that are fetched at once.
 DOWNLOAD_PART = 8 << 20
+#: Longest time for one upload: what a server takes for it, in seconds.
+LONGEST_UPLOAD = 3600.0
 #: Longest time that an interrupted `run` takes to cancel its job, in seconds.
 GIVE_UP = 5.0
 
@@ -256,6 +260,37 @@ class AsyncMayfly:
             raise
         return found
 
+    async def upload(self, content: bytes | str | os.PathLike[str]) -> Upload:
+        """Uploads a file for jobs, bytes or a file of this host, unless it is there; jobs name what this returns in their
+        `uploads`. It is kept until nobody has used it for some time, and while a job that is not over has it. The file is sent
+        once: where that fails, call it again."""
+        with _opened(content) as file:
+            sha256, length = hashlib.sha256(), 0
+            while part := file.read(DOWNLOAD_PART):
+                sha256.update(part)
+                length += len(part)
+            digest = f"sha256:{sha256.hexdigest()}"
+            try:
+                return await self._caller.json(get("look for the upload", "v1", "uploads", digest), Upload.from_wire)
+            except errors.NotFound:
+                pass
+            file.seek(0)
+            call = Call("upload the file", "PUT", ("v1", "uploads", digest), is_repeatable=False, waits=LONGEST_UPLOAD)
+            # What has changed meanwhile has another digest, or another length, and is refused.
+            return await self._caller.json(replace(call, stream=(FileStream(file, length), length)), Upload.from_wire)
+
+    async def list_uploads(self, *, page: int = 100) -> AsyncGenerator[Upload, None]:
+        """Uploads, in the order in which they were begun."""
+        call = get("list uploads", "v1", "uploads").with_query(limit=page)
+        async with aclosing(self._pages(call, _page("uploads", Upload.from_wire))) as uploads:
+            async for upload in uploads:
+                yield upload
+
+    async def remove_upload(self, upload: Upload | str) -> None:
+        """Removes an upload, by its digest. One that a job has which is not over stays, by Conflict."""
+        digest = upload if isinstance(upload, str) else upload.digest
+        await self._caller.answer(replace(post("remove the upload", "v1", "uploads", digest), method="DELETE"))
+
     async def _artifact(self, job: str | HasId, artifact: str | int) -> Artifact:
         files = (await self.artifacts(job)).files
         if isinstance(artifact, int):
@@ -376,6 +411,15 @@ class AsyncMayfly:
             if page.next == cursor:
                 raise errors.UnexpectedAnswer(call.doing, self.server, "a page of the list names itself as the next one")
             cursor = page.next
+
+
+def _opened(content: bytes | str | os.PathLike[str]) -> BinaryIO:
+    if isinstance(content, bytes):
+        return io.BytesIO(content)
+    try:
+        return Path(content).open("rb")
+    except OSError as error:
+        raise errors.UsageError(f"{content} can't be read: {error.strerror}") from error
 
 
 def _id(thing: str | HasId) -> str:

@@ -14,7 +14,7 @@ from ._address import settle
 from ._asyncio import AsyncMayfly
 from ._wire import blocking, iterate_now, run_now
 from .events import Event
-from .job import Artifact, Artifacts, Batch, BatchJob, CancelAnswer, HasId, Job, JobLine, OutputPart, State, StreamName, Submitted
+from .job import Artifact, Artifacts, Batch, BatchJob, CancelAnswer, HasId, Job, JobLine, OutputPart, State, StreamName, Submitted, Upload
 from .spec import JobSpec
 
 
@@ -135,6 +135,20 @@ class Mayfly:
         """Writes a file that was kept of a job to `path`, which is there once all of it has come and is what the job's record
         says. The name that the program gave it is no part of that."""
         return run_now(self._client.save_artifact(job, artifact, path))
+
+    def upload(self, content: bytes | str | os.PathLike[str]) -> Upload:
+        """Uploads a file for jobs, bytes or a file of this host, unless it is there; jobs name what this returns in their
+        `uploads`. It is kept until nobody has used it for some time, and while a job that is not over has it. The file is sent
+        once: where that fails, call it again."""
+        return run_now(self._client.upload(content))
+
+    def list_uploads(self, *, page: int = 100) -> Generator[Upload, None, None]:
+        """Uploads, in the order in which they were begun."""
+        return iterate_now(self._client.list_uploads(page=page))
+
+    def remove_upload(self, upload: Upload | str) -> None:
+        """Removes an upload, by its digest. One that a job has which is not over stays, by Conflict."""
+        run_now(self._client.remove_upload(upload))
 
     def list_jobs(
         self,

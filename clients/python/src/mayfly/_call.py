@@ -15,7 +15,7 @@ import httpx
 
 from . import errors
 from ._address import Address
-from ._wire import CONNECT, TURN, Wire
+from ._wire import CONNECT, TURN, FileStream, Wire
 
 T = TypeVar("T")
 
@@ -47,6 +47,8 @@ class Call:
     query: tuple[tuple[str, str], ...] = ()
     #: JSON. It may hold a job's secrets, so that nothing shows it.
     body: bytes | None = field(default=None, repr=False)
+    #: A body that is made while it is sent, in place of JSON, and how long it is. It is there once.
+    stream: tuple[FileStream, int] | None = None
     headers: tuple[tuple[str, str], ...] = ()
     #: The media type of the answer, problems aside.
     accept: str = "application/json"
@@ -70,6 +72,10 @@ class Call:
     def waiting(self, seconds: float) -> Call:
         """The same, for which the server is asked to wait."""
         return replace(self, waits=seconds).with_query(wait=f"{int(seconds * 1000)}ms")
+
+
+def _length(call: Call) -> int:
+    return call.stream[1] if call.stream is not None else len(call.body or b"")
 
 
 def get(doing: str, *path: str) -> Call:
@@ -162,16 +168,18 @@ class Caller:
                 ("accept-encoding", "identity"),
                 ("user-agent", self._user_agent),
                 *([("content-type", "application/json")] if call.body is not None else []),
+                *([("content-length", str(call.stream[1]))] if call.stream is not None else []),
                 *call.headers,
             ],
             content=call.body,
+            stream=None if call.stream is None else call.stream[0],
             extensions={"timeout": {"connect": CONNECT, "read": silence, "write": silence, "pool": TURN}},
         )
         try:
             response = await self.wire.send(request)
         except httpx.HTTPError as error:
             # Not as its cause: frames of its traceback hold the key, and some tools show what frames hold.
-            raise self._unanswered(call.doing, error, silence, len(call.body or b"")) from None
+            raise self._unanswered(call.doing, error, silence, _length(call)) from None
         if response.is_success:
             return response
         try:

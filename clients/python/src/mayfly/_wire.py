@@ -10,7 +10,7 @@ import asyncio
 import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Generator, Iterator
-from typing import Any, Protocol, TypeVar
+from typing import Any, BinaryIO, Protocol, TypeVar
 
 import httpx
 
@@ -23,6 +23,31 @@ T = TypeVar("T")
 CONNECT = 10.0
 #: Longest wait for others of the same client to give a connection back, in seconds.
 TURN = 600.0
+
+
+#: Bytes of a file that are read at once.
+FILE_PART = 256 << 10
+
+
+class FileStream(httpx.SyncByteStream, httpx.AsyncByteStream):
+    """So many bytes of an open file as the body of a request, on either wire; once."""
+
+    def __init__(self, file: BinaryIO, length: int) -> None:
+        self._file = file
+        self._left = length
+
+    def _read(self) -> bytes:
+        part = self._file.read(min(FILE_PART, self._left))
+        self._left -= len(part)
+        return part
+
+    def __iter__(self) -> Iterator[bytes]:
+        while part := self._read():
+            yield part
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while part := await asyncio.to_thread(self._read):
+            yield part
 
 
 class Wire(Protocol):

@@ -173,6 +173,26 @@ class Artifact:
 
 
 @dataclass(frozen=True)
+class Upload:
+    """A file that is kept for jobs."""
+
+    #: `sha256:` and 64 hexadecimal digits: by it jobs name the file.
+    digest: str
+    bytes: int
+    kept_at: datetime
+    #: When it was last uploaded, or a job was submitted with it; to the minute.
+    used_at: datetime
+    #: Until when it is kept, unless it is used again.
+    kept_until: datetime
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> Upload:
+        """What the API says of it."""
+        at = {name: _instant(wire[name]) for name in ("kept_at", "used_at", "kept_until")}
+        return cls(digest=wire["digest"], bytes=wire["bytes"], **at)
+
+
+@dataclass(frozen=True)
 class LeftOut:
     """A file that was wanted and is not kept."""
 

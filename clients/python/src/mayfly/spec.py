@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from .errors import UsageError
+from .job import Upload
 
 #: Text, bytes, or a file of this host, which is read when the job is submitted.
 Content: TypeAlias = "str | bytes | Path"
@@ -81,6 +82,18 @@ class File:
 
 
 @dataclass(frozen=True)
+class Uploaded:
+    """A file that was uploaded before (`Mayfly.upload`), where it has to be executable or have a mode. Otherwise its digest or
+    what `upload` returned does."""
+
+    #: `sha256:` and 64 hexadecimal digits.
+    digest: str
+    executable: bool = False
+    #: As of a `File`.
+    mode: str | None = None
+
+
+@dataclass(frozen=True)
 class NamedSecret:
     """A secret that the server keeps under a name (docs/secrets.md)."""
 
@@ -116,6 +129,8 @@ class JobSpec:
     stdin: Content | None = None
     #: Files that are put into `/work`, by their paths below it.
     files: Mapping[str, Content | File] = field(default_factory=dict)
+    #: Files that were uploaded before, by their paths below `/work`: what `Mayfly.upload` returned, or a digest.
+    uploads: Mapping[str, str | Upload | Uploaded] = field(default_factory=dict)
     #: Archives whose files are put into `/work` as well.
     archives: Sequence[Archive] = ()
     #: Environment variables.
@@ -165,6 +180,7 @@ class JobSpec:
             "args": list(self.args),
             "stdin": None if self.stdin is None else blob("stdin", self.stdin),
             "files": [_file(path, content) for path, content in self.files.items()],
+            "uploads": [_uploaded(path, upload) for path, upload in self.uploads.items()],
             "archives": [_archive(position, archive) for position, archive in enumerate(self.archives)],
             "env": dict(self.env),
             "secrets": _secrets(self.secrets),
@@ -234,6 +250,11 @@ def _file(path: str, content: Content | File) -> dict[str, Any]:
     file = content if isinstance(content, File) else File(content)
     body = {"path": path, "content": blob(f"files[{path!r}]", file.content), "executable": file.executable}
     return body if file.mode is None else body | {"mode": file.mode}
+
+
+def _uploaded(path: str, upload: str | Upload | Uploaded) -> dict[str, Any]:
+    file = upload if isinstance(upload, Uploaded) else Uploaded(upload if isinstance(upload, str) else upload.digest)
+    return _given({"path": path, "digest": file.digest, "executable": file.executable, "mode": file.mode})
 
 
 def _secrets(places: Mapping[str, str | NamedSecret]) -> dict[str, Any]:
