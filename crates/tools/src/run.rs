@@ -97,6 +97,7 @@ impl Program {
             command: None,
             files: self.files,
             archives: Vec::new(),
+            uploads: Vec::new(),
             args: Vec::new(),
             stdin: None,
             env: Default::default(),

@@ -40,6 +40,7 @@ pub(super) fn attempt() -> DispatchMessage {
         output: None,
         artifacts: None,
         secrets: None,
+        fetched: None,
     }
 }
 
