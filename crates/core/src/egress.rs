@@ -2,7 +2,7 @@
 //! is recorded of each request, are in `mayfly-reach`.
 
 use mayfly_reach::{Caps, Policy, Rule};
-pub use mayfly_reach::{Decision, EgressRecord, IpNet, Reason, Verdict};
+pub use mayfly_reach::{CredentialRule, CredentialRuleFault, Decision, EgressRecord, IpNet, Reason, Verdict};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{

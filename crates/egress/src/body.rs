@@ -4,7 +4,7 @@ use std::io;
 
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncWrite, AsyncWriteExt};
 
-use crate::head::Length;
+use crate::{head::Length, screen::Screen};
 
 /// Most bytes that are passed on at once.
 const PIECE: usize = 32 * 1024;
@@ -13,96 +13,126 @@ const MAX_CHUNK_DIGITS: usize = 16;
 /// Most bytes of the fields behind the last chunk, which are not passed on.
 const MAX_TRAILER: usize = 8 * 1024;
 
-/// Passes a body on, in chunks again where it came in chunks and `chunks` says so.
+/// Passes a body on, in chunks again where it came in chunks and `chunks` says so, through a screen where there is one.
 ///
 /// # Errors
 /// [`io::ErrorKind::InvalidData`] where it is not what its length says, [`io::ErrorKind::UnexpectedEof`] where it ends
-/// before, [`io::ErrorKind::WriteZero`] where writing failed, and whatever reading says.
+/// before, [`io::ErrorKind::WriteZero`] where writing failed, [`Echo`](crate::screen::Echo) where the screen found
+/// something, and whatever reading says.
 pub(crate) async fn pass(
     from: &mut (impl AsyncBufRead + Unpin),
     to: &mut (impl AsyncWrite + Unpin),
     length: Length,
     chunks: bool,
+    screen: Option<Screen>,
 ) -> io::Result<()> {
+    let chunks = chunks && length == Length::Chunked;
+    let mut passage = Passage { to, chunks, screen };
     match length {
         Length::None => {}
-        Length::Exactly(bytes) => pass_exactly(from, to, bytes, false).await?,
-        Length::Chunked => pass_chunks(from, to, chunks).await?,
+        Length::Exactly(bytes) => passage.exactly(from, bytes).await?,
+        Length::Chunked => passage.chunked(from).await?,
         Length::ToTheEnd => loop {
             let waiting = from.fill_buf().await?;
             if waiting.is_empty() {
                 break;
             }
             let bytes = waiting.len();
-            write(to, waiting).await?;
+            passage.piece(waiting).await?;
             from.consume(bytes);
-            flush_if_idle(from, to).await?;
+            flush_if_idle(from, passage.to).await?;
         },
     }
-    to.flush().await.map_err(as_write)
+    passage.end().await
 }
 
-async fn pass_exactly(
-    from: &mut (impl AsyncBufRead + Unpin),
-    to: &mut (impl AsyncWrite + Unpin),
-    mut left: u64,
+/// The way of one body.
+struct Passage<'a, W> {
+    to: &'a mut W,
+    /// Whether it goes on in chunks.
     chunks: bool,
-) -> io::Result<()> {
-    while left > 0 {
-        let waiting = from.fill_buf().await?;
-        if waiting.is_empty() {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        let most = usize::try_from(left).unwrap_or(usize::MAX).min(PIECE);
-        let piece = &waiting[..waiting.len().min(most)];
-        if chunks {
-            write(to, format!("{:x}\r\n", piece.len()).as_bytes()).await?;
-        }
-        write(to, piece).await?;
-        if chunks {
-            write(to, b"\r\n").await?;
-        }
-        let bytes = piece.len();
-        from.consume(bytes);
-        left -= bytes as u64;
-        flush_if_idle(from, to).await?;
-    }
-    Ok(())
+    screen: Option<Screen>,
 }
 
-async fn pass_chunks(
-    from: &mut (impl AsyncBufRead + Unpin),
-    to: &mut (impl AsyncWrite + Unpin),
-    chunks: bool,
-) -> io::Result<()> {
-    loop {
-        let line = read_line(from, MAX_CHUNK_DIGITS).await?;
-        // Extensions are read by nobody, and by some for something else.
-        let digits = !line.is_empty() && line.iter().all(u8::is_ascii_hexdigit);
-        let text = std::str::from_utf8(&line).ok().filter(|_| digits);
-        let bytes = text
-            .and_then(|text| u64::from_str_radix(text, 16).ok())
-            .ok_or(io::ErrorKind::InvalidData)?;
-        if bytes == 0 {
-            break;
+impl<W: AsyncWrite + Unpin> Passage<'_, W> {
+    async fn exactly(&mut self, from: &mut (impl AsyncBufRead + Unpin), mut left: u64) -> io::Result<()> {
+        while left > 0 {
+            let waiting = from.fill_buf().await?;
+            if waiting.is_empty() {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            let most = usize::try_from(left).unwrap_or(usize::MAX).min(PIECE);
+            let piece = &waiting[..waiting.len().min(most)];
+            self.piece(piece).await?;
+            let bytes = piece.len();
+            from.consume(bytes);
+            left -= bytes as u64;
+            flush_if_idle(from, self.to).await?;
         }
-        pass_exactly(from, to, bytes, chunks).await?;
-        if !read_line(from, 0).await?.is_empty() {
-            return Err(io::ErrorKind::InvalidData.into());
+        Ok(())
+    }
+
+    async fn chunked(&mut self, from: &mut (impl AsyncBufRead + Unpin)) -> io::Result<()> {
+        loop {
+            let line = read_line(from, MAX_CHUNK_DIGITS).await?;
+            // Extensions are read by nobody, and by some for something else.
+            let digits = !line.is_empty() && line.iter().all(u8::is_ascii_hexdigit);
+            let text = std::str::from_utf8(&line).ok().filter(|_| digits);
+            let bytes = text
+                .and_then(|text| u64::from_str_radix(text, 16).ok())
+                .ok_or(io::ErrorKind::InvalidData)?;
+            if bytes == 0 {
+                break;
+            }
+            self.exactly(from, bytes).await?;
+            if !read_line(from, 0).await?.is_empty() {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+        }
+        let mut room = MAX_TRAILER;
+        loop {
+            let line = read_line(from, room).await?;
+            room -= line.len();
+            if line.is_empty() {
+                return Ok(());
+            }
         }
     }
-    let mut room = MAX_TRAILER;
-    loop {
-        let line = read_line(from, room).await?;
-        room -= line.len();
-        if line.is_empty() {
-            break;
+
+    /// Some bytes of the body.
+    async fn piece(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match &mut self.screen {
+            Some(screen) => {
+                let seen = screen.push(bytes)?;
+                self.write(&seen).await
+            }
+            None => self.write(bytes).await,
         }
     }
-    if chunks {
-        write(to, b"0\r\n\r\n").await?;
+
+    /// All of it was there.
+    async fn end(mut self) -> io::Result<()> {
+        if let Some(screen) = self.screen.take() {
+            let rest = screen.finish()?;
+            self.write(&rest).await?;
+        }
+        if self.chunks {
+            write(self.to, b"0\r\n\r\n").await?;
+        }
+        self.to.flush().await.map_err(as_write)
     }
-    Ok(())
+
+    async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        if !self.chunks {
+            return write(self.to, bytes).await;
+        }
+        write(self.to, format!("{:x}\r\n", bytes.len()).as_bytes()).await?;
+        write(self.to, bytes).await?;
+        write(self.to, b"\r\n").await
+    }
 }
 
 /// A line that ends in CR LF, without that, of at most `most` bytes.
@@ -159,7 +189,7 @@ mod tests {
 
     async fn passed(mut body: &[u8], length: Length, chunks: bool) -> io::Result<(Vec<u8>, Vec<u8>)> {
         let mut written = Vec::new();
-        pass(&mut body, &mut written, length, chunks).await?;
+        pass(&mut body, &mut written, length, chunks, None).await?;
         Ok((written, body.to_vec()))
     }
 

@@ -36,6 +36,14 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Send + Unpin>(
     };
     let text = target.to_string();
     entry.asks("CONNECT", &target.host.to_string(), Some(target.port));
+    let with_credential = shared
+        .credentials
+        .as_ref()
+        .and_then(|picked| picked.target(&target));
+    // What may not be reached at all is told nothing of credentials.
+    if shared.policy.admit(&target).is_ok() && with_credential.is_some() {
+        return client.refuse(entry, Reason::ConnectRefused, &text).await;
+    }
     let (admitted, server) = match shared.reach(&target, &mut entry).await {
         Ok(reached) => reached,
         Err(reason) => return client.refuse(entry, reason, &text).await,

@@ -181,6 +181,11 @@ impl Fields {
         named.map(|(_, value)| value.as_slice()).collect()
     }
 
+    /// Whether a field, by its name in lower case, is about one connection or written anew.
+    pub(crate) fn is_of_one_hop(lower_name: &str) -> bool {
+        OF_ONE_HOP.contains(&lower_name) || lower_name.starts_with("proxy-")
+    }
+
     /// What `Connection` names, in lower case.
     fn named_by_connection(&self) -> Vec<String> {
         let values = self.all("connection");
@@ -213,11 +218,12 @@ impl Fields {
 
     /// Writes all that are meant for the other end of the way, and not for who stands on it (RFC 9110, section 7.6.1).
     /// Lengths and `Host` are written anew by whoever knows them.
-    pub(crate) fn write_end_to_end(&self, to: &mut Vec<u8>) {
+    /// Those that `stays` names, in lower case, stay behind too.
+    pub(crate) fn write_end_to_end(&self, to: &mut Vec<u8>, stays: impl Fn(&str) -> bool) {
         let named = self.named_by_connection();
         for (name, value) in &self.0 {
             let lower = name.to_ascii_lowercase();
-            if OF_ONE_HOP.contains(&lower.as_str()) || lower.starts_with("proxy-") || named.contains(&lower) {
+            if Self::is_of_one_hop(&lower) || named.contains(&lower) || stays(&lower) {
                 continue;
             }
             to.extend(name.as_bytes());
@@ -294,7 +300,7 @@ fn without_cr(line: &[u8]) -> &[u8] {
 }
 
 /// A character of a token (RFC 9110, section 5.6.2).
-fn is_token(byte: u8) -> bool {
+pub(crate) fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
@@ -429,7 +435,7 @@ mod tests {
             .await
             .unwrap()
             .fields
-            .write_end_to_end(&mut written);
+            .write_end_to_end(&mut written, |_| false);
         assert_eq!(String::from_utf8(written).unwrap(), "Accept: */*\r\n");
     }
 

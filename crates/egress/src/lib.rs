@@ -15,12 +15,15 @@
 //!   makes the best of lengths that contradict one another. Here what two readers could understand differently is refused,
 //!   and what is sent on is written anew from what was understood.
 //! - Inside of CONNECT there must be TLS that says, in clear, the same name; a rule can lift that for one host and port.
+//! - A host with credential rules (`credential.rs`) is asked in clear and reached by TLS; what it answers is looked through
+//!   (`screen.rs`) before it goes on.
 //!
 //! Absent on purpose: another proxy behind this one, HTTP/2 and upgrades in clear (inside of TLS nobody sees them), and any
 //! look into TLS, so that an allowed host which serves other names behind one certificate serves them to the job too.
 
 mod body;
 mod connect;
+mod credential;
 mod head;
 mod hello;
 mod meter;
@@ -29,11 +32,15 @@ mod plain;
 mod proxy;
 mod record;
 mod reply;
+mod screen;
 mod seams;
+mod tls;
 
+pub use credential::{Credential, CredentialFault, Credentials, LEAST_CREDENTIAL_BYTES, NoCredentials};
 pub use mayfly_reach::{
-    AddressClass, Admitted, Caps, CheckedAddress, Decision, EgressRecord, Host, HostName, Inside, IpNet,
-    NameFault, Policy, Reason, Rule, RuleFault, Target, Verdict,
+    AddressClass, Admitted, Caps, CheckedAddress, CredentialRule, CredentialRuleFault, Decision,
+    EgressRecord, Host, HostName, Inside, IpNet, NameFault, Policy, Reason, Rule, RuleFault, Target, Verdict,
 };
 pub use proxy::Proxy;
 pub use seams::{Dialler, Outgoing, Resolver, SystemResolver, TcpDialler};
+pub use tls::{NoTrust, Trust};

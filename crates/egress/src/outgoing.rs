@@ -12,6 +12,7 @@ use tokio::time::timeout;
 
 use crate::{
     AddressClass, Admitted, Caps, CheckedAddress, Host, HostName, Policy, Reason, Target,
+    credential::Picked,
     meter::{Budget, Metered},
     record::{Entry, Ledger},
     seams::{Dialler, Resolver},
@@ -26,6 +27,8 @@ pub(crate) struct Shared {
     pub(crate) caps: Caps,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) budget: Arc<Budget>,
+    /// Credentials that requests get.
+    pub(crate) credentials: Option<Picked>,
     resolver: Arc<dyn Resolver>,
     dialler: Arc<dyn Dialler>,
     requests: AtomicU64,
@@ -44,6 +47,7 @@ impl Shared {
             budget: Arc::new(Budget::new(caps.bytes)),
             policy,
             caps,
+            credentials: None,
             resolver,
             dialler,
             requests: AtomicU64::new(0),

@@ -10,7 +10,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Caps, EgressRecord, Policy, Reason, connect,
+    Caps, Credentials, EgressRecord, Policy, Reason, connect,
     head::{self, RequestHead},
     outgoing::Shared,
     plain,
@@ -62,6 +62,13 @@ impl Proxy {
             shared: Shared::new(policy, caps, resolver, dialler),
             over: CancellationToken::new(),
         }
+    }
+
+    /// The same, with those of an executor's credentials that the run may use, by their names.
+    #[must_use]
+    pub fn with_credentials(mut self, credentials: &Credentials, may_use: impl Fn(&str) -> bool) -> Self {
+        self.shared.credentials = Some(credentials.pick(may_use));
+        self
     }
 
     /// Serves one connection of the job's, to its end or the run's.

@@ -78,6 +78,7 @@ impl Ledger {
                 class: None,
                 verdict: Verdict::Cut,
                 reason: Reason::RunOver,
+                credential: None,
                 sent_bytes: 0,
                 received_bytes: 0,
                 took_ms: 0,
@@ -105,6 +106,11 @@ impl Entry {
         self.decision.method = cut(method);
         self.decision.name = cut(name);
         self.decision.port = port;
+    }
+
+    /// The credential rule by which it goes on.
+    pub(crate) fn by(&mut self, credential: &str) {
+        self.decision.credential = Some(credential.to_owned());
     }
 
     pub(crate) fn at(&mut self, address: IpAddr, class: Option<AddressClass>) {

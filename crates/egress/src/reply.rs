@@ -63,6 +63,36 @@ const fn words(reason: Reason) -> (u16, &'static str, &'static str) {
         | Reason::NoServerName
         | Reason::ServerNameMismatch
         | Reason::EncryptedHello => (403, "CONNECT is for TLS to the name that it asks for", ASK),
+        Reason::NoCredential => (
+            403,
+            "no credential rule names this method and path of the host",
+            "The operator of the executor says what may be asked of it",
+        ),
+        Reason::AmbiguousPath => (
+            400,
+            "the path can be read in more than one way",
+            "Send it without dots, empty parts, `;`, and codes for what can stand as it is",
+        ),
+        Reason::ConnectRefused => (
+            403,
+            "this host is reached with a credential alone",
+            "Ask for `http://host/path`: it goes on by TLS, with the credential",
+        ),
+        Reason::NotTrusted => (
+            502,
+            "the host's certificate is not trusted, or it speaks no TLS",
+            "Tell the operator of the executor",
+        ),
+        Reason::OpaqueAnswer => (
+            502,
+            "the host's answer is coded, so that nobody can look through it",
+            "Ask for something else",
+        ),
+        Reason::CredentialEchoed => (
+            502,
+            "the host's answer has the credential in it",
+            "Ask for something else",
+        ),
         Reason::NotResolved => (502, "the name has no address", "Is it spelled as it should be?"),
         Reason::NotReached => (502, "the host can't be reached", "Try again later"),
         Reason::BadResponse => (

@@ -44,6 +44,9 @@ pub struct Decision {
     pub verdict: Verdict,
     /// Why.
     pub reason: Reason,
+    /// The name of the credential rule by which it went on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credential: Option<String>,
     /// Bytes that went to the server.
     pub sent_bytes: u64,
     /// Bytes that came from it.
@@ -112,6 +115,12 @@ pub enum Reason {
     ServerNameMismatch,
     /// It hides the server's name.
     EncryptedHello,
+    /// The host is reached with a credential alone, and no rule gives this method and path one.
+    NoCredential,
+    /// Its path could be read in more than one way, where a credential depends on it.
+    AmbiguousPath,
+    /// CONNECT to a host that is reached with a credential alone.
+    ConnectRefused,
     /// More connections at a time than there may be.
     TooManyConnections,
     /// More requests than there may be.
@@ -124,6 +133,12 @@ pub enum Reason {
     Idle,
     /// The server's answer is none that has one meaning.
     BadResponse,
+    /// The server proves to be nobody whom this host trusts, or speaks no TLS.
+    NotTrusted,
+    /// The answer is coded or a part, so that nobody can see whether the credential is in it.
+    OpaqueAnswer,
+    /// The credential was in the answer.
+    CredentialEchoed,
     /// A connection broke.
     Broken,
     /// The run was over.
@@ -136,8 +151,17 @@ impl Reason {
     pub const fn verdict(self) -> Verdict {
         match self {
             Self::Allowed => Verdict::Allowed,
-            Self::NotResolved | Self::NotReached | Self::BadResponse => Verdict::Failed,
-            Self::BytesUsedUp | Self::TimeUp | Self::Idle | Self::Broken | Self::RunOver => Verdict::Cut,
+            Self::NotResolved
+            | Self::NotReached
+            | Self::NotTrusted
+            | Self::BadResponse
+            | Self::OpaqueAnswer => Verdict::Failed,
+            Self::BytesUsedUp
+            | Self::TimeUp
+            | Self::Idle
+            | Self::CredentialEchoed
+            | Self::Broken
+            | Self::RunOver => Verdict::Cut,
             Self::BadRequest
             | Self::NotForAProxy
             | Self::SchemeRefused
@@ -155,6 +179,9 @@ impl Reason {
             | Self::NoServerName
             | Self::ServerNameMismatch
             | Self::EncryptedHello
+            | Self::NoCredential
+            | Self::AmbiguousPath
+            | Self::ConnectRefused
             | Self::TooManyConnections
             | Self::TooManyRequests => Verdict::Refused,
         }

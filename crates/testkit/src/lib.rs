@@ -1,10 +1,11 @@
 //! For tests alone: a sandbox that does what its job says without a container, jobs for it, a queue that loses what a
-//! broker loses, a proxy that breaks connections as networks do, a container engine that may be killed, and a
-//! language model that says what a script decides.
+//! broker loses, a proxy that breaks connections as networks do, a container engine that may be killed, a
+//! language model that says what a script decides, and an Internet with certificates of its own.
 //!
 //! The sandbox stands in for the Sandbox seam where roles are tested on their wiring: what they do when a run hangs, a
 //! sandbox can't be made, or everything is asked to stop. How a real sandbox behaves is tested on a real engine.
 
+pub mod certificate;
 pub mod engine;
 pub mod internet;
 pub mod model;

@@ -232,6 +232,7 @@ async fn what_a_job_asked_of_hosts_outside_is_for_those_who_may_read_output() {
         class: None,
         verdict: Verdict::Refused,
         reason: Reason::NameNotAllowed,
+        credential: None,
         sent_bytes: 0,
         received_bytes: 0,
         took_ms: 2,

@@ -1,45 +1,18 @@
 //! Listening: TLS, and the end in order.
 
-use std::{process::Command, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use mayfly_api::{Api, tls_config};
 use mayfly_store::{contract::bench::success, records::JobFilter};
+use mayfly_testkit::certificate::Certificate;
 use reqwest::{Method, StatusCode};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::ground::{Doubles, Ground, Who, generous, parts, spec};
 
-/// A certificate of nobody's for 127.0.0.1, and its key; none where there is nothing to make one with.
-fn certificate(folder: &std::path::Path) -> Option<(Vec<u8>, Vec<u8>)> {
-    let (chain, key) = (folder.join("chain.pem"), folder.join("key.pem"));
-    let made = Command::new("openssl")
-        .args([
-            "req",
-            "-x509",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:prime256v1",
-            "-nodes",
-            "-days",
-            "2",
-        ])
-        .args(["-subj", "/CN=mayfly", "-addext", "subjectAltName=IP:127.0.0.1"])
-        .args(["-addext", "basicConstraints=critical,CA:FALSE"])
-        .arg("-keyout")
-        .arg(&key)
-        .arg("-out")
-        .arg(&chain)
-        .output()
-        .ok()?;
-    assert!(made.status.success(), "{made:?}");
-    Some((std::fs::read(chain).unwrap(), std::fs::read(key).unwrap()))
-}
-
 #[tokio::test]
 async fn with_a_certificate_it_is_served_by_tls_alone() {
-    let folder = tempfile::tempdir().unwrap();
-    let Some((chain, key)) = certificate(folder.path()) else {
+    let Some(Certificate { chain, key }) = Certificate::of("IP:127.0.0.1") else {
         return crate::ground::skip("openssl is not here, which makes the certificate");
     };
     let ground = Ground::new().await;
@@ -104,8 +77,7 @@ async fn with_a_certificate_it_is_served_by_tls_alone() {
 
 #[test]
 fn what_is_no_certificate_or_key_is_refused_without_showing_it() {
-    let folder = tempfile::tempdir().unwrap();
-    let Some((chain, key)) = certificate(folder.path()) else {
+    let Some(Certificate { chain, key }) = Certificate::of("IP:127.0.0.1") else {
         return crate::ground::skip("openssl is not here, which makes the certificate");
     };
     let secret = String::from_utf8(key.clone()).unwrap();

@@ -201,6 +201,7 @@ fn what_a_run_asked_of_hosts_is_committed_to_under_its_salt_and_not_named() {
         class: None,
         verdict: Verdict::Allowed,
         reason: Reason::Allowed,
+        credential: None,
         sent_bytes: 2,
         received_bytes: 3,
         took_ms: 4,

@@ -203,10 +203,10 @@ impl Wire for EventBatch {
             if let super::SessionEvent::Finished { report, .. } = event {
                 if let Some(egress) = &report.egress {
                     at_most("decisions about egress", egress.decisions.len(), MAX_DECISIONS)?;
-                    let texts = egress
-                        .decisions
-                        .iter()
-                        .flat_map(|one| [one.name.len(), one.method.len()]);
+                    let texts = egress.decisions.iter().flat_map(|one| {
+                        let credential = one.credential.as_ref().map_or(0, String::len);
+                        [one.name.len(), one.method.len(), credential]
+                    });
                     at_most(
                         "bytes of a name that was asked for",
                         texts.max().unwrap_or(0),

@@ -184,6 +184,7 @@ fn a_report_of_egress_is_for_those_who_read_it_and_lists_no_more_than_it_may() {
         class: None,
         verdict: Verdict::Allowed,
         reason: Reason::Allowed,
+        credential: None,
         sent_bytes: 1,
         received_bytes: 2,
         took_ms: 3,
@@ -220,7 +221,18 @@ fn a_report_of_egress_is_for_those_who_read_it_and_lists_no_more_than_it_may() {
     let SessionEvent::Finished { report, .. } = &mut long.events[0] else {
         panic!("it is a report");
     };
-    report.egress.as_mut().unwrap().decisions[0].name.push('x');
+    let decision = &mut report.egress.as_mut().unwrap().decisions[0];
+    decision.credential = Some(decision.name.clone() + "x");
+    assert!(matches!(
+        EventBatch::decode(&long.encode()),
+        Err(DecodeError::TooMany { .. })
+    ));
+    let SessionEvent::Finished { report, .. } = &mut long.events[0] else {
+        panic!("it is a report");
+    };
+    let decision = &mut report.egress.as_mut().unwrap().decisions[0];
+    decision.credential = None;
+    decision.name.push('x');
     assert!(matches!(
         EventBatch::decode(&long.encode()),
         Err(DecodeError::TooMany { .. })

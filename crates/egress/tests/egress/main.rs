@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
 
 mod bounds;
+mod credentials;
 mod http;
 mod refusals;
 mod tls;

@@ -10,7 +10,7 @@ use std::{
 
 use async_trait::async_trait;
 use mayfly_egress::{
-    Caps, CheckedAddress, Decision, Dialler, HostName, Outgoing, Policy, Proxy, Reason, Resolver,
+    Caps, CheckedAddress, Credentials, Decision, Dialler, HostName, Outgoing, Policy, Proxy, Reason, Resolver,
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
@@ -103,6 +103,13 @@ impl World {
         }
     }
 
+    /// And with all of these credentials but those that the run may not use.
+    pub(crate) fn with_credentials(mut self, credentials: &Credentials, not: &[&str]) -> Self {
+        let proxy = Arc::into_inner(self.proxy).expect("nobody has connected");
+        self.proxy = Arc::new(proxy.with_credentials(credentials, |name| !not.contains(&name)));
+        self
+    }
+
     /// This name has these addresses.
     pub(crate) fn name(&self, name: &str, addresses: &[&str]) {
         let addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();
@@ -183,4 +190,20 @@ pub(crate) async fn until(from: &mut DuplexStream, end: &str) -> String {
     };
     timeout(SOON, reading).await.unwrap();
     String::from_utf8(all).unwrap()
+}
+
+/// Says what is missing, also to whoever counts that.
+pub(crate) fn skip(why: &str) {
+    use std::io::Write as _;
+    let mut said: Box<dyn io::Write> = match std::env::var_os("MAYFLY_SKIP_LOG") {
+        Some(log) => Box::new(
+            std::fs::OpenOptions::new()
+                .append(true)
+                .create(true)
+                .open(log)
+                .unwrap(),
+        ),
+        None => Box::new(io::stderr()),
+    };
+    writeln!(said, "{}: {why}", env!("CARGO_CRATE_NAME")).unwrap();
 }

@@ -93,6 +93,7 @@ pub async fn what_a_run_asked_of_hosts_outside_comes_back(place: Arc<dyn Place>)
         class: None,
         verdict,
         reason,
+        credential: None,
         sent_bytes: u64::MAX >> 12,
         received_bytes: 3,
         took_ms: 4,
