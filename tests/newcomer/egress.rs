@@ -1,9 +1,11 @@
 //! What a job reaches outside, through the embedded roles on a real engine: what its policy names, and on record. Every address that
 //! may be dialled stands for a listener of the test on loopback.
 
+#[path = "egress/credentials.rs"]
+mod credentials;
 mod support;
 
-use std::{collections::BTreeMap, io, net::IpAddr, path::Path, process::Command, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, io, net::IpAddr, sync::Arc, time::Duration};
 
 use mayfly_cli::embedded::{Embedded, EmbeddedParts, OneListener, Submission};
 use mayfly_core::{
@@ -16,7 +18,7 @@ use mayfly_core::{
     run::RunReport,
 };
 use mayfly_dispatch::message::ExecutorFacts;
-use mayfly_executor::Outside;
+use mayfly_executor::{Outside, TenantCredentials};
 use mayfly_sandbox::{
     DockerSandbox, baseline_digest,
     seam::{NoLiveOutput, SandboxConfig, UidRange},
@@ -27,20 +29,17 @@ use mayfly_store::{
 };
 use mayfly_store_sqlite::SqliteStore;
 use mayfly_telemetry::SystemClock;
-use mayfly_testkit::internet::{Internet, answer};
+use mayfly_testkit::{
+    certificate::Certificate,
+    internet::{Internet, answer},
+};
 use serde_json::{Value, json};
 use support::Mayfly;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
 };
-use tokio_rustls::{
-    TlsAcceptor,
-    rustls::{
-        ServerConfig,
-        pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
-    },
-};
+use tokio_rustls::TlsAcceptor;
 
 /// An address on the Internet that stands for one of the test's, and another.
 const PUBLIC: &str = "93.184.216.34";
@@ -83,6 +82,16 @@ impl Ground {
 
     /// Roles that reach this Internet, and whose jobs have this image.
     async fn on(mayfly: Mayfly, image: &'static str, internet: Internet) -> Option<Self> {
+        Self::with(mayfly, image, internet, None).await
+    }
+
+    /// And add these credentials to their requests.
+    async fn with(
+        mayfly: Mayfly,
+        image: &'static str,
+        internet: Internet,
+        credentials: Option<TenantCredentials>,
+    ) -> Option<Self> {
         let store = SqliteStore::open(&mayfly.database()).await;
         let store = Arc::new(store.expect("the database opens"));
         let internet = Arc::new(internet);
@@ -109,6 +118,7 @@ impl Ground {
                 resolver: Arc::new(internet.shown()),
                 dialler: Arc::new(internet.shown()),
                 own: vec![OURS.parse::<IpAddr>().expect("an address").into()],
+                credentials,
             },
             #[cfg(feature = "fleet")]
             vault: None,
@@ -315,32 +325,6 @@ solver.addConstraint(x == 42)\n\
 solver.updateVariables()\n\
 print(_cext.__file__, x.value())\n";
 
-/// A certificate of nobody's for a name, and its key, in PEM; none where there is nothing to make one with.
-fn certificate(folder: &Path, name: &str) -> Option<(Vec<u8>, Vec<u8>)> {
-    let (chain, key) = (folder.join("chain.pem"), folder.join("key.pem"));
-    let made = Command::new("openssl")
-        .args([
-            "req",
-            "-x509",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:prime256v1",
-            "-nodes",
-        ])
-        .args(["-days", "2", "-subj", "/CN=mayfly", "-addext"])
-        .arg(format!("subjectAltName=DNS:{name}"))
-        .arg("-keyout")
-        .arg(&key)
-        .arg("-out")
-        .arg(&chain)
-        .output()
-        .ok()?;
-    assert!(made.status.success(), "{made:?}");
-    let read = |path| std::fs::read(path).expect("it was made");
-    Some((read(&chain), read(&key)))
-}
-
 /// Answers one request of an index that has one wheel.
 async fn index(stream: TcpStream, tls: TlsAcceptor, wheel: Arc<(String, Vec<u8>)>) -> io::Result<()> {
     let mut stream = tls.accept(stream).await?;
@@ -370,16 +354,10 @@ async fn pip_installs_a_compiled_package_from_an_index_that_the_policy_names() {
         return;
     };
     let folder = tempfile::tempdir().expect("a folder for the test");
-    let Some((chain, key)) = certificate(folder.path(), "pypi.example.test") else {
+    let Some(certificate) = Certificate::of("DNS:pypi.example.test") else {
         return support::skip("openssl is not here, which makes the certificate");
     };
-    let config = ServerConfig::builder().with_no_client_auth().with_single_cert(
-        CertificateDer::pem_slice_iter(&chain)
-            .collect::<Result<_, _>>()
-            .expect("PEM"),
-        PrivateKeyDer::from_pem_slice(&key).expect("PEM"),
-    );
-    let tls = TlsAcceptor::from(Arc::new(config.expect("a certificate and its key")));
+    let tls = certificate.acceptor();
     // The wheel is made in a sandbox, of what its own image has.
     let program = mayfly.file("wheel.py", MAKES_A_WHEEL.as_bytes());
     let out = folder.path().join("out");
@@ -417,7 +395,7 @@ async fn pip_installs_a_compiled_package_from_an_index_that_the_policy_names() {
     let spec = json!({
         "image": "python-data",
         "source": {"text": Blob::from(INSTALLS)},
-        "files": [{"path": "ca.pem", "content": Blob::from(chain)}],
+        "files": [{"path": "ca.pem", "content": Blob::from(certificate.chain)}],
         "egress": ["pypi.example.test:443"],
         "limits": {"wall": "120s", "memory": "512MiB", "work": "128MiB"},
     });

@@ -29,7 +29,7 @@ use mayfly_telemetry::SystemClock;
 use crate::{
     args::Common,
     catalog::Catalog,
-    doctor,
+    credentials, doctor,
     embedded::{Embedded, EmbeddedParts, OneListener},
     failure::Failure,
     own,
@@ -147,7 +147,8 @@ impl Session {
             store: Arc::clone(&self.store),
             sandbox: source,
             clock: Arc::clone(&self.clock),
-            outside: Outside::of_host(own::addresses(&self.settings, &[]).await?),
+            outside: Outside::of_host(own::addresses(&self.settings, &[]).await?)
+                .with_credentials(credentials::of(&self.settings)?),
             #[cfg(feature = "fleet")]
             vault: crate::fleet::vault::of(&self.settings)?,
             listeners,

@@ -15,6 +15,7 @@ mod batch;
 mod bench;
 mod catalog;
 mod context;
+mod credentials;
 mod doctor;
 mod exit;
 mod failure;

@@ -420,7 +420,7 @@ async fn whole(
         .map_err(NoRun::Input)?;
     let matcher = matchers.of(&job).map_err(NoRun::Secrets)?;
     // Without the one who decides nothing is started.
-    let egress = outside.proxy(&job).map_err(NoRun::Egress)?;
+    let egress = outside.proxy(message.tenant, &job).map_err(NoRun::Egress)?;
     Ok(Whole { job, matcher, egress })
 }
 

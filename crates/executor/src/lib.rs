@@ -45,7 +45,7 @@ pub use blobs::{BlobError, Blobs, NoBlobs, Piece};
 pub use fetched::AskedPiece;
 pub use fitness::{HostTest, Repetition, SelfTests};
 pub use jobs::LONGEST_IDLE;
-pub use outside::Outside;
+pub use outside::{Outside, TenantCredentials, Tenants};
 pub use relay::Relay;
 
 /// What an executor is made of.

@@ -16,7 +16,7 @@ use mayfly_core::{
 };
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-use crate::{SANDBOXES, Secret, SettingsError};
+use crate::{ExecutorEgressSettings, SANDBOXES, Secret, SettingsError};
 
 /// `mayfly server`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -119,6 +119,9 @@ pub struct ExecutorSettings {
     /// its policy allows.
     #[serde(default, deserialize_with = "list")]
     pub own_addresses: Vec<String>,
+    /// Credentials that requests of jobs get here.
+    #[serde(default)]
+    pub egress: ExecutorEgressSettings,
 }
 
 /// Most images of an executor: as many as a heartbeat may list.
@@ -190,6 +193,7 @@ impl Default for ExecutorSettings {
             accept: Vec::new(),
             self_test_every: Span::seconds(24 * 3600),
             own_addresses: Vec::new(),
+            egress: ExecutorEgressSettings::default(),
         }
     }
 }
@@ -365,6 +369,7 @@ impl ExecutorSettings {
 
     pub(crate) fn check(&self) -> Result<(), SettingsError> {
         self.own_addresses()?;
+        self.egress.check()?;
         if !is_pool(&self.pool) {
             return impossible("executor.pool", &not_a_pool(&self.pool));
         }

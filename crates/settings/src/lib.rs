@@ -19,6 +19,7 @@ use mayfly_telemetry::LogFormat;
 use serde::{Deserialize, Serialize};
 
 mod client;
+mod egress;
 mod fleet;
 mod pool;
 mod secret;
@@ -26,6 +27,7 @@ mod tools;
 mod uploads;
 
 pub use client::ClientSettings;
+pub use egress::{CredentialGiven, CredentialSettings, ExecutorEgressSettings};
 pub use fleet::{BrokerSettings, DatabaseSettings, ExecutorSettings, MOST_IMAGES, ServerSettings, pool};
 pub use mayfly_core::host::Posture;
 pub use pool::{PoolClasses, PoolImage, PoolSettings, SANDBOXES};

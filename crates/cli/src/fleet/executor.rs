@@ -1,6 +1,6 @@
 //! `mayfly executor`: takes jobs of one pool from the broker, runs each in a sandbox of its own, reports.
 //!
-//! It has no database and no secret but its user of the broker. Before it takes a job its images are here, its host is fit,
+//! It has no database and no secret but its user of the broker, and the credentials that its operator gives it for its jobs' requests. Before it takes a job its images are here, its host is fit,
 //! and no other process on this host is the same executor.
 
 use std::{collections::BTreeMap, process::ExitCode, sync::Arc, time::Duration};
@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     args::Common,
-    context,
+    context, credentials,
     embedded::Requests,
     exit,
     failure::Failure,
@@ -56,6 +56,8 @@ pub(crate) async fn executor(common: &Common) -> Result<ExitCode, Failure> {
     let settings = context::settings(context::service(common))?;
     let id = settings.executor.id()?;
     let address = settings.broker.amqp()?;
+    // What is wrong with them is said before anything is begun.
+    let credentials = credentials::of(&settings)?;
     let _lock = lock::take(id)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let host = tokio::select! {
@@ -68,7 +70,7 @@ pub(crate) async fn executor(common: &Common) -> Result<ExitCode, Failure> {
         own = own::addresses(&settings, &broker) => own?,
         () = requests.next() => return Ok(ExitCode::SUCCESS),
     };
-    let outside = Outside::of_host(own);
+    let outside = Outside::of_host(own).with_credentials(credentials);
     let queue = broker::connect(&address, "executor")?;
     let running = host.run(&settings, id, queue, (clock, outside))?;
     Ok(running.until_its_end(&mut requests).await)

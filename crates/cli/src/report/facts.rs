@@ -455,12 +455,16 @@ fn egress_lines(record: &EgressRecord) -> Vec<String> {
             let address = decision
                 .address
                 .map_or_else(String::new, |address| format!(" ({address})"));
+            let credential = decision
+                .credential
+                .as_ref()
+                .map_or_else(String::new, |name| format!(" with credential {}", shown(name)));
             let why = match decision.reason {
                 Reason::Allowed => String::new(),
                 reason => format!(", {}", word(reason)),
             };
             format!(
-                "{}{why}: {} {}{port}{address}, {} bytes out, {} in",
+                "{}{why}: {} {}{port}{address}{credential}, {} bytes out, {} in",
                 word(decision.verdict),
                 shown(&decision.method),
                 shown(&decision.name),
