@@ -7,7 +7,7 @@
         print(job.stdout)
 
 Start with `Mayfly`, or with `AsyncMayfly` on asyncio. A job is a `JobSpec`; what came of it is a `Job`. `docker_run` is for
-programs that call `docker run` so far.
+programs that call `docker run` so far, `PythonTool` for agents.
 """
 
 from ._asyncio import AsyncMayfly
@@ -47,6 +47,7 @@ from .errors import (
 from .events import EndEvent, Event, GapEvent, OutputEvent, StateEvent
 from .job import Artifact, Artifacts, Batch, BatchJob, Job, JobLine, LeftOut, Output, OutputPart, Submitted, Upload, Usage
 from .spec import Archive, File, JobSpec, Limits, NamedSecret, Retry, Uploaded
+from .tool import PythonTool
 
 __all__ = [
     "VERSION",
@@ -89,6 +90,7 @@ __all__ = [
     "OutputPart",
     "OutputTruncated",
     "Problem",
+    "PythonTool",
     "QuotaExceeded",
     "RateLimited",
     "Retry",
