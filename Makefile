@@ -1,6 +1,6 @@
 # Thin: each target is a script in scripts/, which says what it does and what is missing.
 
-.PHONY: help demo test test-long test-hostile test-python test-mcp fuzz kills lint bench image images services clean
+.PHONY: help demo test test-long test-hostile test-python test-mcp test-frameworks fuzz kills lint bench image images services clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 16
@@ -22,6 +22,9 @@ test-python: ## the Python client, on a server of its own and the real engine
 
 test-mcp: ## the tools for models, as the official MCP client gets them
 	@scripts/test-mcp
+
+test-frameworks: ## the sandbox as a tool of agent frameworks, with a scripted model
+	@scripts/test-frameworks
 
 fuzz: ## the fuzz targets, 30 minutes each and two at once (1.5 hours)
 	@scripts/fuzz 1800
