@@ -84,7 +84,7 @@ def chat_completion(asked: dict[str, Any]) -> dict[str, Any]:
     tools = {tool["function"]["name"] for tool in asked.get("tools") or []}
     # smolagents gives a result in a user's message.
     said = asked["messages"]
-    results = [m["content"] for m in said if m["role"] == "tool" or m["role"] == "user" and "Observation:" in str(m["content"])]
+    results = [m["content"] for m in said if m["role"] == "tool" or (m["role"] == "user" and "Observation:" in str(m["content"]))]
     next_ = turn(tools, results)
     message: dict[str, Any] = {"role": "assistant", "content": next_ if isinstance(next_, str) else None}
     if not isinstance(next_, str):

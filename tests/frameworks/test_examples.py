@@ -14,10 +14,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-from model import NO_RESULT, NO_TOOL, NONCE, Model, model
-
 import mayfly
+import pytest
+
+from model import NO_RESULT, NO_TOOL, NONCE, Model, model
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 ENVIRONMENTS = Path(os.environ["MAYFLY_TEST_FRAMEWORKS"])

@@ -15,7 +15,7 @@ import pytest
 from conftest import Connect, Server
 
 import mayfly
-from mayfly import Archive, File, JobSpec, Limits, Mayfly, NamedSecret, Retry, Uploaded, UsageError
+from mayfly import Archive, File, JobSpec, Limits, Mayfly, NamedSecret, Retry, Upload, Uploaded, UsageError
 
 
 def test_a_program_runs_and_its_result_has_all_of_it(client: Mayfly) -> None:
@@ -367,7 +367,11 @@ def test_a_file_is_uploaded_once_and_named_by_its_digest(client: Mayfly, tmp_pat
     assert (again.digest, again.kept_at) == (upload.digest, upload.kept_at)
     empty = client.upload(b"")
     assert [one.digest for one in client.list_uploads(page=1)] == [upload.digest, empty.digest]
-    uploads = {"in/a": upload, "in/b": empty.digest, "in/c": Uploaded(upload.digest, mode="0600")}
+    uploads: dict[str, str | Upload | Uploaded] = {
+        "in/a": upload,
+        "in/b": empty.digest,
+        "in/c": Uploaded(upload.digest, mode="0600"),
+    }
     job = client.run(JobSpec(source=UPLOADED, uploads=uploads), check=True)
     digest, nothing = upload.digest.removeprefix("sha256:"), hashlib.sha256(b"").hexdigest()
     assert job.stdout.text == f"a {digest} 0o644\nb {nothing} 0o644\nc {digest} 0o600\n"

@@ -9,7 +9,7 @@ use mayfly_core::{
 };
 use mayfly_store::accounts::KeyRecord;
 use tokio::sync::Semaphore;
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{ApiParts, cache::Fresh, rate::RateLimit, waiters::Waiters};
 
@@ -39,6 +39,8 @@ pub(crate) struct App {
     pub(crate) expanding: Arc<Semaphore>,
     /// What is being waited for and streamed ends.
     pub(crate) stop: CancellationToken,
+    /// What requests that were cut off leave to be done.
+    pub(crate) cleaning: TaskTracker,
 }
 
 pub(crate) type Shared = Arc<App>;
@@ -65,6 +67,7 @@ impl App {
                 std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             )),
             stop: CancellationToken::new(),
+            cleaning: TaskTracker::new(),
             own_key,
             parts,
         }

@@ -124,6 +124,13 @@ pub(crate) async fn run(
     stop.cancel();
     stop_waking.cancel();
     connections.end().await;
+    app.cleaning.close();
+    if tokio::time::timeout(DRAIN_TIME, app.cleaning.wait())
+        .await
+        .is_err()
+    {
+        tracing::warn!("what requests that were cut off have left is swept by another replica");
+    }
     accepted.and(waiters.await.map_err(ServeError::Part))
 }
 

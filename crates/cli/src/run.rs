@@ -300,7 +300,7 @@ fn input_archive(text: &str) -> Result<InputArchive, Failure> {
 }
 
 /// A file to put beside a program: `PATH`, or `PATH=NAME`.
-#[cfg(feature = "fleet")]
+#[cfg(any(feature = "fleet", test))]
 pub(crate) fn input_file(text: &str) -> Result<InputFile, Failure> {
     let (path, name) = named_file(text)?;
     input_file_at(&path, name)

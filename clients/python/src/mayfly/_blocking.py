@@ -14,7 +14,21 @@ from ._address import settle
 from ._asyncio import AsyncMayfly
 from ._wire import blocking, iterate_now, run_now
 from .events import Event
-from .job import Artifact, Artifacts, Batch, BatchJob, CancelAnswer, HasId, Job, JobLine, OutputPart, State, StreamName, Submitted, Upload
+from .job import (
+    Artifact,
+    Artifacts,
+    Batch,
+    BatchJob,
+    CancelAnswer,
+    HasId,
+    Job,
+    JobLine,
+    OutputPart,
+    State,
+    StreamName,
+    Submitted,
+    Upload,
+)
 from .spec import JobSpec
 
 

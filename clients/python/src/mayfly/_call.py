@@ -172,9 +172,11 @@ class Caller:
                 *call.headers,
             ],
             content=call.body,
-            stream=None if call.stream is None else call.stream[0],
             extensions={"timeout": {"connect": CONNECT, "read": silence, "write": silence, "pool": TURN}},
         )
+        if call.stream is not None:
+            # Given at once, httpx would write no headers of its own.
+            request.stream = call.stream[0]
         try:
             response = await self.wire.send(request)
         except httpx.HTTPError as error:

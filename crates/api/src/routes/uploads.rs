@@ -27,6 +27,7 @@ use mayfly_wire::{
     upload::{Upload, UploadList},
 };
 use sha2::{Digest as _, Sha256};
+use tokio_util::task::TaskTracker;
 
 use crate::{
     access::Caller,
@@ -165,6 +166,7 @@ pub(crate) async fn upload(
         tenant,
         id: new.id,
         is_whole: false,
+        cleaning: app.cleaning.clone(),
     };
     // A piece, and what of the next one comes with its last bytes.
     let _room = room(&app, 2 * PIECE).await?;
@@ -215,6 +217,7 @@ struct UnderWay {
     tenant: TenantId,
     id: UploadId,
     is_whole: bool,
+    cleaning: TaskTracker,
 }
 
 impl UnderWay {
@@ -289,7 +292,7 @@ impl Drop for UnderWay {
         }
         let (store, tenant, id) = (Arc::clone(&self.store), self.tenant, self.id);
         // Where this can't be done either, it is swept.
-        tokio::spawn(async move {
+        self.cleaning.spawn(async move {
             if let Err(error) = store.give_up_upload(tenant, id).await {
                 tracing::warn!(upload.id = %id, error = %mayfly_core::chain::Chain(&error), "an upload that broke off is left to be swept");
             }

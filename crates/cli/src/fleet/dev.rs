@@ -16,7 +16,7 @@ use mayfly_store::{
     seam::{MAX_PAGE, Store},
 };
 use mayfly_wire::health::Check;
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     api::{self, Serving, look_at_database},
@@ -63,7 +63,8 @@ pub(crate) async fn dev(common: &Common, args: DevArgs) -> Result<ExitCode, Fail
     let (embedded, _uids) = started.await?;
     let (stop, failed) = (CancellationToken::new(), CancellationToken::new());
     let serving = serve(&session, &embedded, hub, stop.clone(), failed.clone()).await?;
-    let sweeping = tokio::spawn(keep_sweeping_uploads(
+    let tasks = TaskTracker::new();
+    let sweeping = tasks.spawn(keep_sweeping_uploads(
         Arc::clone(&session.store),
         Arc::clone(&session.clock),
         session.settings.uploads.keep.as_duration(),
