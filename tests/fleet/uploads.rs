@@ -181,13 +181,17 @@ async fn a_large_upload_passes_in_a_few_pieces_of_memory() {
     let job = submit(&api, PROGRAM, &[("large", large)], limits).await;
     assert_eq!(said(&fleet, job).await, line("large", bytes, large));
     let took = begun.elapsed();
+    let begun = std::time::Instant::now();
+    assert_eq!(api.act("DELETE", &format!("/v1/uploads/{large}")).await.0, 204);
+    let removed = begun.elapsed();
     let after = (peak(executor), peak(server));
     let mib = |bytes: u64| bytes >> 20;
     println!(
-        "{} MiB: uploaded in {:.1} s, read by its job after {:.1} s; executor {} MiB at most ({} before), server {} ({})",
+        "{} MiB: uploaded in {:.1} s, read by its job after {:.1} s, removed in {:.1} s; executor {} MiB at most ({} before), server {} ({})",
         mib(bytes),
         uploaded.as_secs_f64(),
         took.as_secs_f64(),
+        removed.as_secs_f64(),
         mib(after.0),
         mib(before.0),
         mib(after.1),

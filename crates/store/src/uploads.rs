@@ -200,5 +200,5 @@ pub trait UploadStore: Send + Sync {
     ) -> Result<u64, StoreError>;
 }
 
-/// Most uploads that one call of [`UploadStore::sweep_uploads`] removes.
-pub const SWEPT_AT_ONCE: u32 = 100;
+/// Most uploads that one call of [`UploadStore::sweep_uploads`] removes: one may be long, and is removed in one transaction.
+pub const SWEPT_AT_ONCE: u32 = 1;

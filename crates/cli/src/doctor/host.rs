@@ -100,15 +100,19 @@ struct Host {
     root: PathBuf,
 }
 
-/// The host's uids that sandboxes have; other ones of its numbers where the engine maps the users of containers.
-pub(crate) fn uids_of_sandboxes(first_uid: u32, engine: Option<&EngineFacts>) -> Range<u32> {
+/// The host's uids that sandboxes have; other ones of its numbers where the engine maps the users of containers. Nothing of
+/// a rootless engine, which does not tell where its user's range begins (subuid(5)).
+pub(crate) fn uids_of_sandboxes(first_uid: u32, engine: Option<&EngineFacts>) -> Option<Range<u32>> {
+    if engine.is_some_and(EngineFacts::is_rootless) {
+        return None;
+    }
     let root = engine
         .and_then(EngineFacts::mapped_root)
         .map_or(0, |(uid, _)| uid);
-    root.saturating_add(first_uid)..root.saturating_add(uids::END)
+    Some(root.saturating_add(first_uid)..root.saturating_add(uids::END))
 }
 
-pub(crate) fn check(local: Locality, uids: Range<u32>) -> Vec<Finding> {
+pub(crate) fn check(local: Locality, uids: Option<Range<u32>>) -> Vec<Finding> {
     let host = Host { root: "/".into() };
     let files = match local {
         Locality::Elsewhere(why) => return vec![Finding::skipped("host", why)],
@@ -184,8 +188,12 @@ impl Host {
     }
 
     /// Two users with one uid are one user to the kernel.
-    fn uids(&self, range: Range<u32>) -> Finding {
+    fn uids(&self, range: Option<Range<u32>>) -> Finding {
         let id = "host.uids";
+        let Some(range) = range else {
+            let why = "a rootless engine runs containers under uids of its user's range in /etc/subuid, and does not tell which";
+            return Finding::skipped(id, why);
+        };
         let passwd = match self.read("etc/passwd") {
             Err(error) => return Finding::skipped(id, format!("/etc/passwd can't be read: {error}")),
             Ok(passwd) => passwd,
@@ -303,8 +311,14 @@ mod tests {
         let mut mapped = crate::doctor::engine::tests::good();
         mapped.security_options.push("name=userns".to_owned());
         mapped.details.data_folder = "/var/lib/docker/100000.100000".to_owned();
-        assert_eq!(uids_of_sandboxes(20_000, Some(&mapped)), 120_000..160_000);
-        assert_eq!(host.uids(120_000..160_000).status, Status::Ok);
+        assert_eq!(uids_of_sandboxes(20_000, Some(&mapped)), Some(120_000..160_000));
+        assert_eq!(host.uids(Some(120_000..160_000)).status, Status::Ok);
+        let mut rootless = crate::doctor::engine::tests::good();
+        rootless.security_options.push("name=rootless".to_owned());
+        assert_eq!(uids_of_sandboxes(20_000, Some(&rootless)), None);
+        let found = host.uids(None);
+        assert_eq!(found.status, Status::Skipped);
+        assert!(found.found.contains("subuid"), "{}", found.found);
     }
 
     #[test]
@@ -346,7 +360,10 @@ mod tests {
 
     #[test]
     fn another_host_is_not_judged_by_this_ones_files() {
-        let found = check(Locality::Elsewhere("it is elsewhere".to_owned()), 20_000..59_000);
+        let found = check(
+            Locality::Elsewhere("it is elsewhere".to_owned()),
+            Some(20_000..59_000),
+        );
         let found: Vec<_> = found
             .iter()
             .map(|finding| (finding.status, finding.found.as_str()))
@@ -357,8 +374,8 @@ mod tests {
     #[test]
     fn from_within_a_container_the_kernels_files_are_judged_and_no_others() {
         let (alone, beside) = (
-            check(Locality::SameKernel, 20_000..59_000),
-            check(Locality::Local, 20_000..59_000),
+            check(Locality::SameKernel, Some(20_000..59_000)),
+            check(Locality::Local, Some(20_000..59_000)),
         );
         let ids = |findings: &[Finding]| findings.iter().map(|found| found.id.clone()).collect::<Vec<_>>();
         assert_eq!(ids(&alone), ids(&beside));

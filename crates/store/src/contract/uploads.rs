@@ -88,10 +88,16 @@ async fn remove(bench: &Bench, tenant: TenantId, digest: Digest, by: Option<KeyI
     removed.expect("the database answers")
 }
 
+/// Sweeps until nothing is left to be swept.
 async fn sweep(bench: &Bench, unused: Duration, begun: Duration) -> u64 {
-    let now = bench.date();
-    let swept = bench.store.sweep_uploads(now - unused, now - begun, now).await;
-    swept.expect("the database answers")
+    let (now, mut all) = (bench.date(), 0);
+    loop {
+        let swept = bench.store.sweep_uploads(now - unused, now - begun, now).await;
+        match swept.expect("the database answers") {
+            0 => return all,
+            swept => all += swept,
+        }
+    }
 }
 
 /// A job that has uploads, by what they hold.
