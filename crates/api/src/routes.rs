@@ -35,7 +35,7 @@ use mayfly_wire::{
 use utoipa::{
     OpenApi as _, ToSchema,
     openapi::{
-        ContentBuilder, OpenApi, Ref, RefOr, ResponseBuilder, Schema,
+        Content, ContentBuilder, OpenApi, Ref, RefOr, ResponseBuilder, Schema,
         extensions::Extensions,
         path::{Operation, Paths},
         security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme},
@@ -56,6 +56,7 @@ use crate::{
 };
 
 /// Where the OpenAPI document and the page about it are.
+const BYTES: &str = "application/octet-stream";
 const DOCUMENT: &str = "/v1/openapi.json";
 const PAGE: &str = "/v1/docs";
 /// The name that the document has for how requests show who they are by.
@@ -204,8 +205,34 @@ fn described<T: ToSchema>(schemas: &mut Vec<(String, RefOr<Schema>)>) {
     T::schemas(schemas);
 }
 
-/// What every problem has, and how a key is shown.
+/// Bytes as they are have no schema (OpenAPI 3.1, "Considerations for File Uploads"); utoipa writes a list of numbers.
+fn without_schema(content: &mut RefOr<Content>) {
+    if let RefOr::T(content) = content {
+        content.schema = None;
+    }
+}
+
+/// Takes the schema off everything that is bytes.
+fn leave_bytes_alone(paths: &mut Paths) {
+    for operation in operations(paths) {
+        if let Some(RefOr::T(body)) = &mut operation.request_body {
+            body.content.get_mut(BYTES).into_iter().for_each(without_schema);
+        }
+        for response in operation.responses.responses.values_mut() {
+            if let RefOr::T(response) = response {
+                response
+                    .content
+                    .get_mut(BYTES)
+                    .into_iter()
+                    .for_each(without_schema);
+            }
+        }
+    }
+}
+
+/// What every problem has, how a key is shown, and that bytes are bytes.
 fn complete(mut document: OpenApi) -> OpenApi {
+    leave_bytes_alone(&mut document.paths);
     let components = document.components.get_or_insert_default();
     let mut schemas = Vec::new();
     // The data of a stream's events is text in it, so that nothing else refers to what it is.

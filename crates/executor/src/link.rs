@@ -150,7 +150,12 @@ impl Connector {
         // Batches go out one after the other, each to its confirm, beside everything else.
         let (batches_to, batches) = mpsc::unbounded_channel();
         self.listeners.connected(link.publisher());
-        tasks.spawn(publish(link.publisher(), batches, self.happened.clone()));
+        tasks.spawn(publish(
+            link.publisher(),
+            batches,
+            self.happened.clone(),
+            stop.clone(),
+        ));
         let mut tags = HashMap::new();
         // When to consume again, after the broker has ended the consumer.
         let mut again = self.consuming.then(Instant::now);
@@ -266,6 +271,7 @@ async fn publish(
     publisher: Arc<dyn EventPublisher>,
     mut batches: mpsc::UnboundedReceiver<(Publish, EventBatch)>,
     happened: mpsc::UnboundedSender<Input>,
+    stop: CancellationToken,
 ) {
     let mut trouble = Trouble::default();
     while let Some((publish, batch)) = batches.recv().await {
@@ -274,6 +280,8 @@ async fn publish(
                 trouble = Trouble::default();
                 Input::Confirmed(publish)
             }
+            // The connection was closed by ourselves: nobody's trouble.
+            Err(_) if stop.is_cancelled() => Input::PublishFailed(publish),
             Err(error) => {
                 if let Some(more) = trouble.is_to_be_said(Instant::now()) {
                     tracing::warn!(error = %Chain(&error), more, "a batch of events was not confirmed; it is sent again");

@@ -119,7 +119,7 @@ pub(crate) async fn show_upload(
     path = "/v1/uploads/{digest}",
     tag = "uploads",
     params(("digest" = Digest, Path, description = "The digest of its content.")),
-    request_body(content = [u8], content_type = "application/octet-stream"),
+    request_body(content = Option<[u8]>, content_type = "application/octet-stream", description = "The file; an empty one may be left out."),
     responses(
         (status = 200, description = "It was there.", body = Upload),
         (status = 201, description = "It is kept.", body = Upload,
