@@ -410,10 +410,12 @@ impl UploadStore for SqliteStore {
              SELECT u.tenant_id AS "tenant_id!: Uuid", u.upload_id AS "upload_id!: Uuid", u.bytes,
                     u.kept_at IS NOT NULL AS "whole!: bool"
                FROM uploads u
-              WHERE ((u.kept_at IS NOT NULL AND u.used_at < ?) OR (u.kept_at IS NULL AND u.begun_at < ?))
+              -- One that is under way was last used when it began.
+              WHERE u.used_at < max(?1, ?2)
+                AND ((u.kept_at IS NOT NULL AND u.used_at < ?1) OR (u.kept_at IS NULL AND u.begun_at < ?2))
                 AND NOT EXISTS (SELECT 1 FROM job_fetches f JOIN jobs j ON j.job_id = f.job_id
                                  WHERE f.upload_id = u.upload_id AND j.state <> 'ended')
-              ORDER BY u.used_at LIMIT ?"#,
+              ORDER BY u.used_at LIMIT ?3"#,
             unused,
             begun,
             SWEPT_AT_ONCE

@@ -35,7 +35,7 @@ const THEIRS: &str = "93.184.216.35";
 /// that it can read.
 const USES_A_KEY: &str = "import os, sys, urllib.error, urllib.request\n\
 for url in sys.argv[2:]:\n    \
-    headers = {'Authorization': 'Bearer of-my-own', 'Cookie': 'of=my-own', 'Accept-Encoding': 'gzip'}\n    \
+    headers = {'Authorization': ' '.join(['Bearer', 'of-my-own']), 'Cookie': 'of=my-own', 'Accept-Encoding': 'gzip'}\n    \
     try:\n        \
         with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=20) as answer:\n            \
             print(answer.status, answer.headers['Set-Cookie'], answer.read().decode())\n    \
