@@ -88,7 +88,8 @@ async fn delete(connection: &mut SqliteConnection, id: Uuid) -> Result<(), Store
     sqlx::query!(
         "/* delete_upload */
          DELETE FROM job_fetches
-          WHERE upload_id = ? AND job_id IN (SELECT job_id FROM jobs WHERE state = 'ended')",
+          WHERE upload_id = ?
+            AND EXISTS (SELECT 1 FROM jobs j WHERE j.job_id = job_fetches.job_id AND j.state = 'ended')",
         id
     )
     .execute(&mut *connection)
