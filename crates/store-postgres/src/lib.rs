@@ -23,6 +23,7 @@ mod counts;
 mod database;
 mod dispatch;
 mod executors;
+mod fetches;
 mod images;
 mod jobs;
 mod keys;

@@ -19,9 +19,9 @@ use crate::{
     audit::Events,
     columns::json,
     database::{Database, expect_rows, query, refused},
-    keys, lists,
+    fetches, keys, lists,
     news::News,
-    quotas, uploads,
+    quotas,
     waiting::{Waiting, rank},
 };
 
@@ -203,7 +203,7 @@ async fn accept(
     }
     rows(connection, tenant, jobs, now).await?;
     contents(connection, tenant, jobs).await?;
-    uploads::fetch_for(connection, tenant, jobs.iter().map(|(job, _)| *job), now).await?;
+    fetches::fetch_for(connection, tenant, jobs.iter().map(|(job, _)| *job), now).await?;
     items(connection, tenant, jobs).await?;
     labels(connection, tenant, jobs, now).await?;
     wait(connection, tenant, jobs, now).await?;

@@ -1,6 +1,4 @@
-//! Uploads of tenants, as the API's role sees them; what executors fetch of them, and what is swept, as the engine's does.
-
-use std::collections::BTreeMap;
+//! Uploads of tenants, as the API's role sees them, and what is swept of them, as the engine's does.
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
@@ -12,7 +10,6 @@ use mayfly_core::{
 use mayfly_store::{
     blobs::{BlobOwner, PieceAt},
     error::StoreError,
-    records::NewJob,
     seam::MAX_PAGE,
     uploads::{Begun, NewUpload, Removal, SWEPT_AT_ONCE, UploadBounds, UploadRecord, UploadStore},
 };
@@ -24,6 +21,7 @@ use crate::{
     blobs::column,
     columns::{Column, bigint},
     database::{Database, Write, expect_rows, query},
+    fetches,
 };
 
 const DOING: &str = "keep the upload";
@@ -359,30 +357,6 @@ async fn remove(
     Ok(Removal::Removed)
 }
 
-async fn find_fetched(
-    database: &Database,
-    owner: BlobOwner,
-    at: PieceAt,
-) -> Result<Option<Vec<u8>>, StoreError> {
-    sqlx::query_scalar!(
-        "/* find_fetched */
-         SELECT p.content
-           FROM attempts a
-           JOIN job_fetches f ON f.tenant_id = a.tenant_id AND f.job_id = a.job_id
-           JOIN upload_pieces p ON p.upload_id = f.upload_id AND p.tenant_id = f.tenant_id
-          WHERE a.attempt_id = $1 AND a.tenant_id = $2 AND a.job_id = $3 AND a.state <> 'ended'
-            AND f.file = $4 AND p.piece = $5",
-        owner.attempt.as_uuid(),
-        owner.tenant.as_uuid(),
-        owner.job.as_uuid(),
-        column(at.file),
-        column(at.piece)
-    )
-    .fetch_optional(&database.engine)
-    .await
-    .map_err(query("find a piece of a file that a job fetches"))
-}
-
 async fn sweep(
     database: &Database,
     unused_since: DateTime<Utc>,
@@ -426,91 +400,6 @@ async fn sweep(
     events.write(&mut write.tx).await?;
     write.commit().await?;
     Ok(ids.len() as u64)
-}
-
-/// What jobs that are accepted have of uploads, which are used now.
-pub(crate) async fn fetch_for(
-    connection: &mut PgConnection,
-    tenant: TenantId,
-    jobs: impl Iterator<Item = &NewJob>,
-    now: DateTime<Utc>,
-) -> Result<(), StoreError> {
-    const DOING: &str = "note which uploads the jobs have";
-    let (mut ids, mut files, mut digests) = (Vec::new(), Vec::new(), Vec::new());
-    for job in jobs {
-        for (number, file) in (0..).zip(&job.resolved.fetched) {
-            ids.push(job.id.as_uuid());
-            files.push(column(number));
-            digests.push(file.digest);
-        }
-    }
-    if ids.is_empty() {
-        return Ok(());
-    }
-    let bytes: Vec<_> = digests
-        .iter()
-        .map(|digest| digest.as_bytes().as_slice())
-        .collect();
-    let rows = sqlx::query_scalar!(
-        "/* fetch_for */
-         INSERT INTO job_fetches (tenant_id, job_id, file, upload_id)
-         SELECT $1, n.job_id, n.file, u.upload_id
-           FROM unnest($2::uuid[], $3::integer[], $4::bytea[]) AS n (job_id, file, digest)
-           JOIN uploads u ON u.tenant_id = $1 AND u.digest = n.digest AND u.kept_at IS NOT NULL
-         RETURNING upload_id",
-        tenant.as_uuid(),
-        &ids,
-        &files,
-        &bytes as &[&[u8]]
-    )
-    .fetch_all(&mut *connection)
-    .await
-    .map_err(query(DOING))?;
-    if rows.len() != ids.len() {
-        return Err(StoreError::NoSuchUpload(
-            missing(connection, tenant, &digests).await?,
-        ));
-    }
-    // To the minute, and never after waiting for another who says the same: many jobs may have one upload.
-    sqlx::query!(
-        "/* fetch_for */
-         WITH due AS (SELECT upload_id FROM uploads
-                       WHERE upload_id = ANY ($1) AND used_at < $2::timestamptz - interval '1 minute'
-                         FOR NO KEY UPDATE SKIP LOCKED)
-         UPDATE uploads SET used_at = $2 WHERE upload_id IN (SELECT upload_id FROM due)",
-        &rows,
-        now
-    )
-    .execute(connection)
-    .await
-    .map_err(query(DOING))?;
-    Ok(())
-}
-
-/// The first of these that is not there.
-async fn missing(
-    connection: &mut PgConnection,
-    tenant: TenantId,
-    digests: &[Digest],
-) -> Result<Digest, StoreError> {
-    let all: BTreeMap<&[u8], Digest> = digests
-        .iter()
-        .map(|digest| (digest.as_bytes().as_slice(), *digest))
-        .collect();
-    let asked: Vec<_> = all.keys().copied().collect();
-    let there = sqlx::query_scalar!(
-        "/* fetch_for */ SELECT digest FROM uploads WHERE tenant_id = $1 AND digest = ANY ($2) AND kept_at IS NOT NULL",
-        tenant.as_uuid(),
-        &asked as &[&[u8]]
-    )
-    .fetch_all(connection)
-    .await
-    .map_err(query("look which upload is gone"))?;
-    let gone = all
-        .iter()
-        .find(|(bytes, _)| !there.iter().any(|one| one == *bytes));
-    // One that has come meanwhile was not there when it was asked for.
-    Ok(gone.map_or_else(|| digests[0], |(_, digest)| *digest))
 }
 
 #[async_trait]
@@ -583,7 +472,7 @@ impl UploadStore for PostgresStore {
     }
 
     async fn find_fetched(&self, owner: BlobOwner, at: PieceAt) -> Result<Option<Vec<u8>>, StoreError> {
-        let call = find_fetched(&self.database, owner, at);
+        let call = fetches::find(&self.database, owner, at);
         self.database
             .call("find a piece of a file that a job fetches", call)
             .await
